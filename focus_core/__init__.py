@@ -1,0 +1,77 @@
+"""FOCUS: collect trees of continuations, credit each segment, train with any trainer.
+
+Every public name is exported here, lazily (PEP 562), so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "agent.agent": ("Agent",),
+    "agent.context": ("Segments",),
+    "agent.env": ("Env", "Reply", "ReplyEnv", "Transition"),
+    "agent.execution": ("Execution", "ThreadExecution"),
+    "agent.rollout": ("Rollout", "Turn"),
+    "agent.workspace": ("Workspace",),
+    "collect": ("Collection", "Collector", "Failure", "collect_records"),
+    "critic": ("Critic",),
+    "errors": (
+        "CollectionError",
+        "CriticError",
+        "DataError",
+        "DeadlineError",
+        "FocusError",
+        "GenerationError",
+        "GradingError",
+        "OffPolicyError",
+        "PluginError",
+        "RecordError",
+        "StaleBatchError",
+        "TrainerError",
+        "UnknownNameError",
+        "UsageError",
+    ),
+    "events": (
+        "BatchCollected",
+        "PolicyEvaluated",
+        "PolicyPublished",
+        "RecordsDelivered",
+        "RunFinished",
+        "RunStarted",
+        "StepFinished",
+        "UpdateStarted",
+    ),
+    "hookspecs": ("hookimpl",),
+    "lanes": ("Lane",),
+    "policy": ("Generation", "Policy", "PreparedPrompt", "SamplingParams"),
+    "recipes": ("DirectBranchTd", "GroupCentered", "Recipe"),
+    "records": ("ActorRecord", "Batch", "CriticRecord", "Problem", "Span", "StepReport"),
+    "schedule": ("Limits", "run_schedule"),
+    "search": ("BetaBernoulli", "Gaussian", "Independent", "Search", "Selective"),
+    "sinks": ("CriticSink", "JsonlDirectory"),
+    "specs": ("ConverterSpec", "LaneSpec", "ObserverSpec", "TaskSpec", "TrainerSpec"),
+    "task": ("CollectorFor", "Task", "TaskDefaults"),
+    "trainer": ("Trainer",),
+    "tree": ("Tree",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    try:
+        module = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'focus_core' has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(f"focus_core.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""What acts: agents, environments, contexts, rollouts."""

@@ -1,0 +1,38 @@
+"""How a policy's turn is cut into transitions."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import attrs
+
+from focus_core.policy import SamplingParams
+
+__all__ = ["Context", "Segments"]
+
+
+@runtime_checkable
+class Context(Protocol):
+    """How much the policy says in one transition."""
+
+    def transition_tokens(self, sampling: SamplingParams) -> int:
+        """Most tokens of one transition."""
+        ...
+
+
+@attrs.frozen
+class Segments:
+    """A transition is one segment of at most ``tokens`` tokens; it ends early at a stop token.
+
+    A turn goes on over as many segments as the environment allows, token for token, and every
+    segment's end is a state that can be branched.
+
+    Args:
+        tokens: Length of a segment.
+    """
+
+    tokens: int = attrs.field(default=256, validator=attrs.validators.ge(1))
+
+    def transition_tokens(self, sampling: SamplingParams) -> int:
+        """The segment's length, or less if sampling allows less."""
+        return min(self.tokens, sampling.max_tokens)

@@ -1,0 +1,140 @@
+"""What the agent acts in: the environment contract, and the commonest environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+from focus_core.policy import StopReason
+from focus_core.records import Problem
+
+__all__ = ["Env", "Reply", "ReplyEnv", "Transition"]
+
+
+@attrs.frozen
+class Reply:
+    """What the policy said in one transition.
+
+    Attributes:
+        tokens: The sampled ids, exactly.
+        text: Their decoding. A character may be cut at either end of a segment: an environment
+            that reads a whole turn decodes all its tokens at once.
+        stop_reason: ``"stop"`` when the policy ended its turn, ``"length"`` when it was cut.
+    """
+
+    tokens: Sequence[int]
+    text: str
+    stop_reason: StopReason
+
+
+@attrs.frozen
+class Transition:
+    """An environment's answer to one reply.
+
+    Attributes:
+        reward: Reward of this transition, finite.
+        done: The rollout is over and this reward closes it.
+        truncated: The rollout is cut here without an outcome: its last state is valued by the
+            critic and gives no observation.
+        messages: New messages for the policy. Without any, a transition that is not done
+            continues the same assistant turn token for token.
+        metrics: Numbers to report, averaged over the batch.
+    """
+
+    reward: float = 0.0
+    done: bool = False
+    truncated: bool = False
+    messages: Sequence[Any] = ()
+    metrics: Mapping[str, float] = attrs.field(factory=dict)
+
+
+@runtime_checkable
+class Env(Protocol):
+    """What an agent acts in: one fresh instance per problem.
+
+    Each continuation acts on its own ``copy.copy`` of the instance, which is then reset or
+    restored; so ``reset`` and ``restore`` rebind attributes and never mutate what another copy
+    may hold. An environment that also has ``snapshot() -> state`` and ``restore(state)`` makes
+    every state a branching point, unless ``forkable`` is False. Without them it is collected
+    unbranched. An attribute named ``execution`` is set to the agent's execution service on every
+    copy.
+    """
+
+    def reset(self, problem: Problem) -> Sequence[Any]:
+        """Start the problem; return the first messages (dicts with ``role`` and ``content``)."""
+        ...
+
+    async def step(self, reply: Reply) -> Transition:
+        """Act on a reply. Grading happens here, awaited, never blocking the event loop."""
+        ...
+
+
+class ReplyEnv:
+    """One question, one reply, graded once.
+
+    The reply may arrive in segments; it ends at a stop token, or at ``max_tokens``, where the
+    rollout is over as well and graded as it stands (an unfinished reply has earned what its
+    grade says, usually nothing). Subclasses give ``grade``.
+
+    Args:
+        decode: The policy's ``decode``.
+        max_tokens: Length limit of the reply, in tokens.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], max_tokens: int) -> None:
+        self.decode = decode
+        self.max_tokens = max_tokens
+        self._said: _Said | None = None
+
+    async def grade(self, text: str) -> float:
+        """Reward of the whole reply's text.
+
+        Raises:
+            GradingError: The reply could not be graded.
+        """
+        raise NotImplementedError
+
+    def reset(self, problem: Problem) -> Sequence[Any]:
+        """One user message with the problem's prompt, or its own messages if it has some."""
+        self._said = None
+        if isinstance(problem.prompt, str):
+            return ({"role": "user", "content": problem.prompt},)
+        return tuple(problem.prompt)
+
+    async def step(self, reply: Reply) -> Transition:
+        """Take one segment; grade when the reply is over."""
+        self._said = said = _Said(self._said, tuple(reply.tokens))
+        cut = said.length >= self.max_tokens
+        if reply.stop_reason == "length" and not cut:
+            return Transition()
+        reward = await self.grade(self.decode(said.tokens()))
+        return Transition(reward, done=True, metrics={"finished": float(not cut)})
+
+    def snapshot(self) -> _Said | None:
+        """The reply so far; states share what they have in common."""
+        return self._said
+
+    def restore(self, state: _Said | None) -> None:
+        """Continue from a reply so far."""
+        self._said = state
+
+
+class _Said:
+    """A reply so far, as a chain of segments, so that memory grows with tokens, not depth."""
+
+    __slots__ = ("before", "length", "segment")
+
+    def __init__(self, before: _Said | None, segment: tuple[int, ...]) -> None:
+        self.before = before
+        self.segment = segment
+        self.length: int = len(segment) + (before.length if before else 0)
+
+    def tokens(self) -> list[int]:
+        segments = []
+        link: _Said | None = self
+        while link is not None:
+            segments.append(link.segment)
+            link = link.before
+        return [token for segment in reversed(segments) for token in segment]

@@ -1,0 +1,44 @@
+"""What the core registers itself, through the hooks plug-ins use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from focus_core.hookspecs import hookimpl
+from focus_core.specs import LaneSpec, TrainerSpec
+
+if TYPE_CHECKING:
+    from focus_core.lanes import Lane
+    from focus_core.trainer import Trainer
+
+
+def _actor() -> Lane:
+    from focus_core.export import ACTOR
+
+    return ACTOR
+
+
+def _critic() -> Lane:
+    from focus_core.export import CRITIC
+
+    return CRITIC
+
+
+@hookimpl
+def focus_lanes() -> Sequence[LaneSpec]:
+    """The two lanes every trainer knows."""
+    return [
+        LaneSpec("actor", "generated segments with advantages; the update consumes it", _actor),
+        LaneSpec("critic", "states with backup targets; a sink takes it", _critic),
+    ]
+
+
+@hookimpl(trylast=True)
+def focus_open_trainer(spec: TrainerSpec, config: Mapping[str, Any]) -> Trainer:
+    """Call the spec's factory with the options."""
+    from focus_core.options import build
+    from focus_core.plugins import resolve
+
+    trainer: Trainer = build(resolve(spec), config, "trainer")
+    return trainer

@@ -1,0 +1,263 @@
+"""Collecting one problem: a search launches continuations, a recipe credits their edges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_core.agent.agent import Agent
+from focus_core.agent.execution import Execution, ThreadExecution
+from focus_core.agent.rollout import Rollout
+from focus_core.agent.workspace import Workspace
+from focus_core.critic.critic import Critic
+from focus_core.errors import CollectionError, UsageError
+from focus_core.export import export_actor, export_critic
+from focus_core.growth import Failure, Growth
+from focus_core.recipes import DirectBranchTd, Recipe
+from focus_core.records import Problem
+from focus_core.search import BetaBernoulli, Calibration, Search, Selective
+from focus_core.tree.returns import Values, backup
+from focus_core.tree.tree import TERMINAL, Tree
+
+__all__ = ["Collection", "Collector", "Failure", "collect_records"]
+
+
+@attrs.define(eq=False)
+class Collection:
+    """One problem's tree and what it says. Values and credit are computed once, when prepared.
+
+    Attributes:
+        tree: What was collected.
+        problem: For which problem.
+        failures: What failed on the way.
+        stopped: Why the search stopped.
+        counts: ``transitions``, ``tokens``, ``continuations``, ``failed_continuations``,
+            ``failed_predictions`` and what the recipe left out.
+        environment_metrics: Means of the environment's metrics over transitions that gave them.
+        group_index: Of the tree in its batch.
+        values: Refined values, targets and branch counts, once prepared.
+        advantages: Of each edge, shape (nodes,), NaN where not trained, once prepared.
+        min_abs_advantage: Edges below it are not exported.
+    """
+
+    tree: Tree
+    problem: Problem
+    failures: list[Failure]
+    stopped: str
+    counts: Counter[str]
+    environment_metrics: Mapping[str, float]
+    group_index: int
+    _collector: Collector
+    values: Values = attrs.field(init=False)
+    advantages: NDArray[np.float64] = attrs.field(init=False)
+    min_abs_advantage: float | None = attrs.field(default=None, init=False)
+
+    def prepare(
+        self, *, min_abs_advantage: float | None = None, allow_partial: bool = False
+    ) -> Collection:
+        """Compute values and credit.
+
+        Args:
+            min_abs_advantage: Leave out actor edges whose advantage is nearer to zero.
+            allow_partial: Keep a collection with failures; ``counts`` says what was left out.
+
+        Raises:
+            CollectionError: There are failures and ``allow_partial`` is False; the first one is
+                the cause.
+        """
+        if self.failures and not allow_partial:
+            first = self.failures[0]
+            raise CollectionError(
+                f"problem {self.problem.id!r}: {len(self.failures)} failed; {first}",
+                self.failures,
+            ) from first.error
+        collector = self._collector
+        self.min_abs_advantage = min_abs_advantage
+        self.values = backup(self.tree, gamma=collector.gamma, kappa=collector.kappa)
+        credit = collector.recipe.credit(self.tree, self.values, gamma=collector.gamma)
+        self.advantages = credit.advantages
+        self.counts.update(credit.counts)
+        return self
+
+    def context(self, node: int) -> Any:
+        """The text the critic was asked about a state, or would have been."""
+        if self.tree.context[node] is None:
+            self.tree.context[node] = self._collector.render_context(self.tree, node)
+        return self.tree.context[node]
+
+    @property
+    def returns(self) -> list[float]:
+        """Undiscounted return of each finished rollout, oldest first."""
+        tree = self.tree
+        return [Rollout(tree, n).reward for n in tree.edges() if tree.kind[n] == TERMINAL]
+
+    def rollouts(self) -> list[Rollout]:
+        """Every finished rollout, oldest first."""
+        tree = self.tree
+        return [Rollout(tree, n) for n in tree.edges() if tree.kind[n] == TERMINAL]
+
+
+@attrs.define(eq=False)
+class Collector:
+    """Collects one problem's tree.
+
+    An async context manager, used once::
+
+        async with Collector(agent, critic=Critic.constant(0.5)) as collector:
+            collection = await collector.collect(problem)
+
+    It closes the execution service it opened, and neither policy nor critic.
+
+    Args:
+        agent: The policy in its environment.
+        critic: Predicts unfinished states; a recipe that needs one refuses to do without.
+        search: Where to spend.
+        recipe: What an edge is worth.
+        gamma: Discount per transition.
+        kappa: Strength of the critic's prediction, in branches.
+        calibration: The belief model of the search.
+        deadline: Seconds a continuation may take, predictions included.
+
+    Raises:
+        UsageError: The recipe needs a critic and there is none.
+    """
+
+    agent: Agent
+    critic: Critic | None = attrs.field(default=None, kw_only=True)
+    search: Search = attrs.field(factory=Selective, kw_only=True)
+    recipe: Recipe = attrs.field(factory=DirectBranchTd, kw_only=True)
+    gamma: float = attrs.field(
+        default=1.0,
+        kw_only=True,
+        validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)],
+    )
+    kappa: float = attrs.field(default=1.0, kw_only=True, validator=attrs.validators.gt(0.0))
+    calibration: Calibration = attrs.field(factory=BetaBernoulli, kw_only=True)
+    deadline: float | None = attrs.field(
+        default=None, kw_only=True, validator=attrs.validators.optional(attrs.validators.gt(0.0))
+    )
+    _stage: str = attrs.field(default="new", init=False)
+    _execution: Execution | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a recipe without the critic it needs."""
+        if self.recipe.needs_critic and self.critic is None:
+            raise UsageError(
+                f"{type(self.recipe).__name__} needs a critic; pass critic=Critic.constant(0.5), "
+                "or a recipe that does without, such as GroupCentered()"
+            )
+
+    async def __aenter__(self) -> Collector:
+        """Open what the collection needs."""
+        if self._stage != "new":
+            raise RuntimeError("a Collector is used once; make another one")
+        self._stage = "entered"
+        self._execution = self.agent.execution or ThreadExecution()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close what was opened here."""
+        self._stage = "closed"
+        execution, self._execution = self._execution, None
+        if execution is not None and self.agent.execution is None:
+            await execution.aclose()
+
+    def render_context(self, tree: Tree, node: int) -> Any:
+        """The critic's context of a state."""
+        rollout = Rollout(tree, node)
+        if self.critic is not None and self.critic.context is not None:
+            return self.critic.context(rollout)
+        return self.agent.policy.decode(rollout.tokens)
+
+    async def collect(
+        self,
+        problem: Problem,
+        *,
+        group_index: int = 0,
+        key: Sequence[int] | None = None,
+        workspace: Workspace | None = None,
+        fail_fast: bool = False,
+    ) -> Collection:
+        """Grow the tree of one problem.
+
+        Args:
+            problem: What to collect.
+            group_index: Recorded in every record's metadata.
+            key: Seeds of this tree, such as (seed, batch, problem). Sampling is then keyed by
+                (key, launch, transition); without it the policy draws freely.
+            workspace: Files the environment starts with.
+            fail_fast: Stop at the first failure instead of ``search.max_failures``.
+
+        Raises:
+            RuntimeError: The collector was not entered, or has collected already.
+        """
+        if self._stage != "entered" or self._execution is None:
+            raise RuntimeError(
+                "a Collector collects once, inside 'async with collector'; make another one"
+            )
+        self._stage = "collected"
+        growth = Growth(self, self._execution, problem, key, workspace, fail_fast)
+        await growth.run()
+        return Collection(
+            growth.tree,
+            problem,
+            growth.failures,
+            growth.stopped,
+            growth.counts,
+            growth.environment_metrics,
+            group_index,
+            self,
+        )
+
+
+async def collect_records(
+    collector: Collector,
+    problem: Problem,
+    *,
+    group_index: int,
+    workspace_for: Callable[[Problem], Workspace] | None = None,
+    min_abs_advantage: float | None = None,
+    allow_partial: bool = False,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Collect one problem with one collector: the (actor, critic) records, in plain form.
+
+    For a trainer that owns its loop. The collector is used up: it is entered here.
+
+    Args:
+        collector: A fresh collector for this problem.
+        problem: What to collect.
+        group_index: One integer per tree, unique in a batch.
+        workspace_for: Gives each problem the files its environment starts with.
+        min_abs_advantage: Leave out actor edges whose advantage is nearer to zero; critic
+            targets stay.
+        allow_partial: Keep a collection with failures.
+
+    Returns:
+        One actor record per trained edge, and one critic record per expanded state.
+
+    Raises:
+        CollectionError: A continuation or prediction failed and ``allow_partial`` is False.
+    """
+    async with collector:
+        collection = await collector.collect(
+            problem,
+            group_index=group_index,
+            workspace=workspace_for(problem) if workspace_for else None,
+            fail_fast=not allow_partial,
+        )
+    collection.prepare(min_abs_advantage=min_abs_advantage, allow_partial=allow_partial)
+    return (
+        [record.to_dict() for record in export_actor(collection)],
+        [record.to_dict() for record in export_critic(collection)],
+    )

@@ -1,0 +1,76 @@
+"""The critic: a value for every unfinished state, and the text it was asked about."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+
+from focus_core.agent.execution import Execution
+from focus_core.agent.rollout import Rollout
+from focus_core.errors import CriticError
+
+__all__ = ["Critic"]
+
+
+@attrs.frozen
+class Critic:
+    """A fixed value function. Make one with ``constant`` or ``from_fn``.
+
+    Attributes:
+        fn: From a state's text to its value; ``None`` for a constant.
+        value: The constant.
+        context: From a rollout to that text; by default the policy's decoding of every token at
+            the state. The text sent is the text saved in critic records.
+    """
+
+    fn: Callable[[Any], float | Awaitable[float]] | None
+    value: float | None
+    context: Callable[[Rollout], Any] | None = None
+
+    @classmethod
+    def constant(cls, value: float, *, context: Callable[[Rollout], Any] | None = None) -> Critic:
+        """The same prediction for every unfinished state.
+
+        Raises:
+            CriticError: ``value`` is not a finite number.
+        """
+        return cls(None, _finite(value), context)
+
+    @classmethod
+    def from_fn(
+        cls,
+        fn: Callable[[Any], float | Awaitable[float]],
+        *,
+        context: Callable[[Rollout], Any] | None = None,
+    ) -> Critic:
+        """Predictions of a function of the context; a plain function runs in a worker thread."""
+        return cls(fn, None, context)
+
+    async def predict(self, text: Any, execution: Execution) -> float:
+        """The value of a state with this context.
+
+        Raises:
+            CriticError: The prediction is missing or not a finite number.
+        """
+        if self.fn is None:
+            return self.value  # type: ignore[return-value]  # set when fn is not
+        if inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(
+            getattr(self.fn, "__call__", None)  # noqa: B004  # an object with async __call__
+        ):
+            return _finite(await self.fn(text))  # type: ignore[misc]
+        value = await execution.run(self.fn, text)
+        return _finite(await value if inspect.isawaitable(value) else value)
+
+
+def _finite(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise CriticError(f"the critic predicted {value!r}; it must be a finite number")
+    return number

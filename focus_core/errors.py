@@ -1,0 +1,157 @@
+"""Every error FOCUS raises on purpose.
+
+::
+
+    FocusError
+    ├── UsageError (ValueError)            the user's mistake: exit code 2, no traceback
+    │   ├── DataError                      a file: names path, line, field and remedy
+    │   └── UnknownNameError (LookupError) a plug-in, option or model that does not exist
+    ├── PluginError (RuntimeError)         two plug-ins collide, or a hook returned nonsense
+    ├── RecordError (ValueError)           a record breaks its contract
+    ├── GenerationError (ValueError)       a policy's answer cannot be trained on
+    ├── GradingError (RuntimeError)        a reply could not be graded: not a reward of zero
+    ├── CriticError (ValueError)           a prediction is missing or not finite
+    ├── DeadlineError (TimeoutError)       a continuation took too long
+    ├── CollectionError (RuntimeError)     a collection has failures; ``failures`` lists them
+    ├── StaleBatchError (RuntimeError)     a batch out of order or older than allowed
+    ├── OffPolicyError (RuntimeError)      sampler and learner disagree about the same weights
+    └── TrainerError (RuntimeError)        a trainer could not update, publish or save
+
+Each also derives from the standard exception in brackets, so callers need not import this
+module. All of them pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from focus_core.collect import Failure
+
+__all__ = [
+    "CollectionError",
+    "CriticError",
+    "DataError",
+    "DeadlineError",
+    "FocusError",
+    "GenerationError",
+    "GradingError",
+    "OffPolicyError",
+    "PluginError",
+    "RecordError",
+    "StaleBatchError",
+    "TrainerError",
+    "UnknownNameError",
+    "UsageError",
+]
+
+
+class FocusError(Exception):
+    """Base of all errors below."""
+
+
+class UsageError(FocusError, ValueError):
+    """A mistake of the user's; the message says what to do instead."""
+
+
+class DataError(UsageError):
+    """A file that cannot be used as it is.
+
+    Printed on one line: ``path:line: field 'x': message; remedy``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | Path | None = None,
+        line: int | None = None,
+        field: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.message = message
+        self.path = path
+        self.line = line
+        self.field = field
+        self.remedy = remedy
+        place = str(path) if path is not None else ""
+        if line is not None:
+            place = f"{place}:{line}" if place else f"line {line}"
+        parts = [place] if place else []
+        if field is not None:
+            parts.append(f"field {field!r}")
+        parts.append(message)
+        super().__init__(": ".join(parts) + (f"; {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the keyword arguments through pickling."""
+        return _rebuild_data_error, (self.message, self.path, self.line, self.field, self.remedy)
+
+
+def _rebuild_data_error(
+    message: str,
+    path: str | Path | None,
+    line: int | None,
+    field: str | None,
+    remedy: str | None,
+) -> DataError:
+    return DataError(message, path=path, line=line, field=field, remedy=remedy)
+
+
+class UnknownNameError(UsageError, LookupError):
+    """No plug-in, option or model of that name; the message lists what exists."""
+
+
+class PluginError(FocusError, RuntimeError):
+    """Two plug-ins collide, or a hook returned something else than its spec says."""
+
+
+class RecordError(FocusError, ValueError):
+    """A record breaks its contract (lengths, mask, non-finite numbers)."""
+
+
+class GenerationError(FocusError, ValueError):
+    """A policy's answer cannot be trained on: wrong lengths, missing or non-finite numbers."""
+
+
+class GradingError(FocusError, RuntimeError):
+    """A reply could not be graded. The rollout fails; it does not score zero."""
+
+
+class CriticError(FocusError, ValueError):
+    """A critic prediction is missing or not finite."""
+
+
+class DeadlineError(FocusError, TimeoutError):
+    """A continuation ran longer than its deadline."""
+
+
+class CollectionError(FocusError, RuntimeError):
+    """A collection has failed continuations or predictions.
+
+    Attributes:
+        failures: What failed; each ``Failure`` has the state, the stage and the ``error``.
+    """
+
+    def __init__(self, message: str, failures: Sequence[Failure] = ()) -> None:
+        self.message = message
+        self.failures = tuple(failures)
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the failures through pickling."""
+        return type(self), (self.message, self.failures)
+
+
+class StaleBatchError(FocusError, RuntimeError):
+    """A batch is out of order, or its policy is older than ``async_depth`` allows."""
+
+
+class OffPolicyError(FocusError, RuntimeError):
+    """Sampler and learner give different log probabilities for the same weights and tokens."""
+
+
+class TrainerError(FocusError, RuntimeError):
+    """A trainer could not update, publish or save."""

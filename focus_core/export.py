@@ -1,0 +1,142 @@
+"""From a prepared collection to each lane's records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from focus_core.lanes import Lane
+from focus_core.records import ActorRecord, CriticRecord, Span
+from focus_core.tree.tree import ROOT, TERMINAL
+
+if TYPE_CHECKING:
+    from focus_core.collect import Collection
+
+__all__ = ["ACTOR", "CRITIC", "export_actor", "export_critic", "export_merged"]
+
+
+def _trained(collection: Collection) -> list[int]:
+    """Edges with an advantage and at least one generated token, oldest first."""
+    tree, advantages = collection.tree, collection.advantages
+    threshold = collection.min_abs_advantage or 0.0
+    return [
+        node
+        for node in tree.edges()
+        if not math.isnan(advantages[node])
+        and abs(advantages[node]) >= threshold
+        and len(tree.generated(node)[0])
+    ]
+
+
+def _metadata(collection: Collection, node: int) -> dict[str, Any]:
+    return {
+        "group_index": collection.group_index,
+        "edge": node,
+        "parent": collection.tree.parent[node],
+        "problem": collection.problem.id,
+    }
+
+
+def export_actor(collection: Collection) -> list[ActorRecord]:
+    """One record per trained edge: the sequence up to it, then its own tokens as one span."""
+    tree = collection.tree
+    records = []
+    for node in _trained(collection):
+        prefix = tree.prefix(tree.parent[node])
+        tokens, logprobs = tree.generated(node)
+        start, stop = len(prefix), len(prefix) + len(tokens)
+        padded = np.zeros(stop, np.float32)
+        padded[start:] = logprobs
+        span = Span(start, stop, float(collection.advantages[node]), node)
+        records.append(
+            ActorRecord(
+                np.concatenate((prefix, tokens)), padded, (span,), _metadata(collection, node)
+            )
+        )
+    return records
+
+
+def export_merged(collection: Collection) -> list[ActorRecord]:
+    """The minimum cover: one record per trained edge that has no trained edge beyond it.
+
+    Edges along one path share a sequence; each trained edge is a span in exactly one record. An
+    edge that starts a new sequence (a re-rendered chat) is not beyond the one before it. Source:
+    the project's algorithm notes, "Merging spans".
+    """
+    tree = collection.tree
+    trained = _trained(collection)
+    inner = set()
+    for node in trained:
+        for above in _extended(collection, node):
+            if above in inner:
+                break
+            inner.add(above)
+    left = set(trained)
+    records = []
+    for leaf in trained:
+        if leaf in inner:
+            continue
+        first, *path = [*tree.sequence(tree.parent[leaf]), leaf]
+        parts = [tree.rendered(first)]
+        columns = [np.zeros(len(parts[0]), np.float32)]
+        spans = []
+        at = len(parts[0])
+        for node in path:
+            tokens, logprobs = tree.generated(node)
+            parts.append(tokens)
+            if node in left:
+                left.remove(node)
+                spans.append(Span(at, at + len(tokens), float(collection.advantages[node]), node))
+                columns.append(logprobs)
+            else:
+                columns.append(np.zeros(len(tokens), np.float32))
+            at += len(tokens)
+            if node != leaf:
+                rendered = tree.rendered(node)
+                parts.append(rendered)
+                columns.append(np.zeros(len(rendered), np.float32))
+                at += len(rendered)
+        records.append(
+            ActorRecord(
+                np.concatenate(parts),
+                np.concatenate(columns),
+                tuple(spans),
+                _metadata(collection, leaf),
+            )
+        )
+    return records
+
+
+def _extended(collection: Collection, node: int) -> Iterator[int]:
+    """Edges whose tokens the edge to ``node`` extends, nearest first."""
+    tree = collection.tree
+    node = tree.parent[node]
+    while node != ROOT and not tree.fresh[node]:
+        yield node
+        node = tree.parent[node]
+
+
+def export_critic(collection: Collection) -> list[CriticRecord]:
+    """One record per expanded, unfinished state that has a prediction."""
+    tree, values = collection.tree, collection.values
+    records = []
+    for node in range(len(tree)):
+        if tree.alive[node] and tree.kind[node] != TERMINAL and values.branches[node]:
+            metadata = {
+                "group_index": collection.group_index,
+                "edge": node if node != ROOT else None,
+                "parent": tree.parent[node] if node != ROOT else None,
+                "problem": collection.problem.id,
+                "branches": int(values.branches[node]),
+            }
+            records.append(
+                CriticRecord(collection.context(node), float(values.target[node]), metadata)
+            )
+    return records
+
+
+ACTOR = Lane("actor", ActorRecord, export_actor, "update")
+CRITIC = Lane("critic", CriticRecord, export_critic, "sink")

@@ -1,0 +1,337 @@
+"""Growing one tree: continuations in flight, their landings and their failures."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from focus_core.agent.agent import Agent
+from focus_core.agent.env import Transition
+from focus_core.agent.execution import Execution
+from focus_core.agent.workspace import Workspace
+from focus_core.errors import DeadlineError
+from focus_core.policy import Generation
+from focus_core.records import Problem
+from focus_core.search import Frontier
+from focus_core.tree.tree import OPEN, ROOT, TERMINAL, TRUNCATED, Tree
+
+if TYPE_CHECKING:
+    from focus_core.collect import Collector
+
+__all__ = ["Failure", "Growth"]
+
+
+@attrs.frozen
+class Failure:
+    """Something that failed in a collection, with its cause attached.
+
+    Attributes:
+        stage: ``"generation"``, ``"environment"``, ``"deadline"`` or ``"prediction"``.
+        state: The state acted from, or whose prediction failed.
+        launch: The continuation, -1 for the root's own reset and prediction.
+        error: The exception as it was raised.
+    """
+
+    stage: str
+    state: int
+    launch: int
+    error: Exception
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.stage} at state {self.state}: {type(self.error).__name__}: {self.error}"
+
+
+@attrs.define(eq=False)
+class _Continuation:
+    """One launch: the states it has made so far, and what it is doing."""
+
+    launch: int
+    source: int
+    at: int
+    stage: str = "environment"
+    chain: list[int] = attrs.field(factory=list)
+    predictions: list[asyncio.Task[None]] = attrs.field(factory=list)
+
+
+class Growth:
+    """The collection of one tree while it runs; ``run`` once, then read the attributes."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        execution: Execution,
+        problem: Problem,
+        key: Sequence[int] | None,
+        workspace: Workspace | None,
+        fail_fast: bool,
+    ) -> None:
+        self._collector = collector
+        self._agent: Agent = collector.agent
+        self._critic = collector.critic
+        self._execution = execution
+        self._problem = problem
+        own = self._agent.sampling.seed
+        self._key = (own,) if key is None and own is not None else key
+        self._workspace = workspace
+        self._max_failures = 1 if fail_fast else collector.search.max_failures
+        self._fail_fast = fail_fast
+        self._frontier: Frontier
+        self._root_prediction: asyncio.Task[None] | None = None
+        self._metrics: defaultdict[str, list[float]] = defaultdict(list)
+        self.tree = Tree()
+        self.failures: list[Failure] = []
+        self.counts: Counter[str] = Counter(
+            transitions=0,
+            tokens=0,
+            continuations=0,
+            failed_continuations=0,
+            failed_predictions=0,
+            truncated=0,
+        )
+        self.stopped = ""
+
+    @property
+    def environment_metrics(self) -> dict[str, float]:
+        """Mean of each of the environment's metrics."""
+        return {name: sum(values) / len(values) for name, values in self._metrics.items()}
+
+    async def run(self) -> None:
+        """Grow the tree until its search stops or too much failed."""
+        running: set[asyncio.Task[None]] = set()
+        try:
+            try:
+                self._plant()
+            except Exception as error:  # the user's environment, policy or critic
+                self._fail("environment", ROOT, -1, error)
+                return
+            search = self._collector.search
+            self._frontier = search.start(
+                self.tree, kappa=self._collector.kappa, calibration=self._collector.calibration
+            )
+            launches = 0
+            while True:
+                while len(running) < search.max_concurrency and not self.stopped:
+                    source = self._frontier.next()
+                    if source is None:
+                        break
+                    continuation = _Continuation(launches, source, source)
+                    running.add(asyncio.create_task(self._continue(continuation)))
+                    launches += 1
+                if not running or (self.stopped and self._fail_fast):
+                    break
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            if self._root_prediction is not None:
+                await asyncio.wait({self._root_prediction})
+            self.stopped = self.stopped or self._frontier.stopped
+        finally:
+            if self._root_prediction is not None:
+                running.add(self._root_prediction)
+            await _cancelled(running)
+            self._forget()
+
+    def _plant(self) -> None:
+        """Make the root: reset the environment, render its prompt, ask for its value."""
+        agent = self._agent
+        env = agent.new_env(self._execution, self._workspace)
+        messages = agent.first_messages(env, self._problem)
+        prompt = agent.policy.prepare(messages).tokens
+        self.tree = Tree(
+            prompt,
+            messages=messages,
+            snapshot=env.snapshot() if agent.forkable else None,
+            forkable=agent.forkable,
+        )
+        self.tree.workspace[ROOT] = getattr(env, "workspace", None)
+        self._root_prediction = self._predict(ROOT, -1)
+
+    def _forget(self) -> None:
+        """Drop the environments' states: they served branching only."""
+        self.tree.snapshot = [None] * len(self.tree)
+        self.tree.workspace = [None] * len(self.tree)
+
+    def _fail(self, stage: str, state: int, launch: int, error: Exception) -> None:
+        self.failures.append(Failure(stage, state, launch, error))
+        counter = "failed_predictions" if stage == "prediction" else "failed_continuations"
+        self.counts[counter] += 1
+        if len(self.failures) >= self._max_failures or self._fail_fast:
+            self.stopped = f"stopped after {len(self.failures)} failures"
+
+    # One continuation ---------------------------------------------------------------------
+
+    async def _continue(self, now: _Continuation) -> None:
+        """Run one launch to its end; a failure removes it whole and is recorded."""
+        deadline = self._collector.deadline
+        try:
+            async with asyncio.timeout(deadline) as limit:
+                await self._act_out(now)
+                waiting = [*now.predictions, self._root_prediction]
+                pending = {task for task in waiting if task is not None and not task.done()}
+                if pending:
+                    await asyncio.wait(pending)
+        except Exception as error:
+            await self._drop(now)
+            if isinstance(error, TimeoutError) and limit.expired():
+                late = DeadlineError(f"the continuation took longer than {deadline} s")
+                late.__cause__ = error
+                now.stage, error = "deadline", late
+            self._fail(now.stage, now.at, now.launch, error)
+            self._frontier.failed(now.source)
+        except BaseException:
+            await self._drop(now)
+            raise
+        else:
+            self._land(now)
+
+    async def _drop(self, now: _Continuation) -> None:
+        self.tree.remove(now.chain)
+        await _cancelled(now.predictions)
+
+    async def _act_out(self, now: _Continuation) -> None:
+        """Act from the source until the rollout is done or cut."""
+        tree, agent = self.tree, self._agent
+        env = self._restored(now.source)
+        prefix: list[int] = tree.prefix(now.source).tolist()
+        while True:
+            now.stage = "generation"
+            generation = await agent.say(prefix, self._seed(now.launch, len(now.chain)))
+            self.counts["transitions"] += 1
+            self.counts["tokens"] += len(generation.tokens)
+            self._frontier.generated()
+            now.stage = "environment"
+            transition = await agent.act(env, generation)
+            for name, value in transition.metrics.items():
+                self._metrics[name].append(float(value))
+            prefix = self._add(now, env, prefix, generation, transition)
+            if tree.kind[now.at] != OPEN:
+                return
+
+    def _restored(self, source: int) -> Any:
+        """The environment as it was at a state, this continuation's own."""
+        tree, agent = self.tree, self._agent
+        env = agent.new_env(self._execution, tree.workspace[source])
+        if agent.forkable:
+            env.restore(tree.snapshot[source])
+        elif agent.first_messages(env, self._problem) != tree.messages[ROOT]:
+            raise ValueError(
+                f"{type(env).__name__}.reset gave other messages the second time; make it "
+                "deterministic, or give the environment snapshot() and restore()"
+            )
+        return env
+
+    def _add(
+        self,
+        now: _Continuation,
+        env: Any,
+        prefix: list[int],
+        generation: Generation,
+        transition: Transition,
+    ) -> list[int]:
+        """Add the state a transition led to; returns the tokens the policy goes on from."""
+        tree, agent, parent = self.tree, self._agent, now.at
+        prefix = [*prefix, *generation.tokens]
+        rendered: Sequence[int] = ()
+        messages: Sequence[Any] | None = None
+        fresh = False
+        if transition.messages and not transition.done:
+            turn = [*self._open_turn(parent), *generation.tokens]
+            messages, prompt = agent.next_prompt(tree.messages[parent], turn, transition)
+            fresh = list(prompt[: len(prefix)]) != prefix
+            rendered = prompt if fresh else prompt[len(prefix) :]
+            prefix = list(prompt)
+        if transition.done:
+            kind = TERMINAL
+        else:
+            over = tree.depth[parent] + 1 >= agent.max_transitions or not agent.room(len(prefix))
+            kind = TRUNCATED if transition.truncated or over else OPEN
+        node = tree.add(
+            parent,
+            generation.tokens,
+            generation.logprobs,
+            rendered=rendered,
+            messages=messages,
+            fresh=fresh,
+            reward=transition.reward,
+            kind=kind,
+            launch=now.launch,
+        )
+        now.chain.append(node)
+        now.at = node
+        if kind == OPEN and agent.forkable:
+            tree.snapshot[node] = env.snapshot()
+            workspace = getattr(env, "workspace", None)
+            tree.workspace[node] = workspace.fork() if isinstance(workspace, Workspace) else None
+            tree.forkable[node] = 1
+        if kind != TERMINAL:
+            prediction = self._predict(node, now.launch)
+            if prediction is not None:
+                now.predictions.append(prediction)
+        return prefix
+
+    def _open_turn(self, node: int) -> list[int]:
+        """Tokens sampled so far in the turn that goes on at ``node``."""
+        segments = []
+        while node != ROOT and not len(self.tree.rendered(node)) and not self.tree.fresh[node]:
+            segments.append(self.tree.generated(node)[0].tolist())
+            node = self.tree.parent[node]
+        return [token for segment in reversed(segments) for token in segment]
+
+    def _land(self, now: _Continuation) -> None:
+        """Hand a finished continuation's returns to the search."""
+        tree, gamma = self.tree, self._collector.gamma
+        self.counts["continuations"] += 1
+        returns: list[float] | None = None
+        if tree.kind[now.at] == TERMINAL:
+            value = 0.0
+            returns = [value]
+            for node in reversed(now.chain):
+                value = tree.reward[node] + gamma * value
+                returns.append(value)
+            returns.reverse()
+        else:
+            self.counts["truncated"] += 1
+        self._frontier.landed(now.source, now.chain, returns)
+
+    # Seeds and predictions ----------------------------------------------------------------
+
+    def _seed(self, launch: int, transition: int) -> int | None:
+        """A seed keyed by tree, launch and transition, from 0 to 2**63 - 1."""
+        if self._key is None:
+            return None
+        text = ",".join(map(str, (*self._key, launch, transition)))
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 1
+
+    def _predict(self, node: int, launch: int) -> asyncio.Task[None] | None:
+        """Ask for a state's value while generation goes on."""
+        critic = self._critic
+        if critic is None:
+            return None
+        if critic.fn is None:
+            self.tree.prediction[node] = critic.value  # type: ignore[assignment]  # a constant
+            return None
+        return asyncio.create_task(self._ask(node, launch))
+
+    async def _ask(self, node: int, launch: int) -> None:
+        critic, tree = self._critic, self.tree
+        assert critic is not None  # _predict checked
+        try:
+            tree.context[node] = text = self._collector.render_context(tree, node)
+            tree.prediction[node] = await critic.predict(text, self._execution)
+        except Exception as error:  # the user's critic
+            self._fail("prediction", node, launch, error)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:
+    """Cancel what still runs and wait until it is over."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,203 @@
+"""Finding plug-ins: the entry-point group ``focus``, and look-up by name.
+
+``FOCUS_PLUGINS=a,b`` loads only those entry points or distributions; ``FOCUS_TRACE=1`` prints each
+hook call to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Any, cast
+
+import attrs
+import pluggy
+
+from focus_core import builtin
+from focus_core.errors import PluginError, UnknownNameError, UsageError
+from focus_core.hookspecs import Hooks
+from focus_core.options import build, closest
+from focus_core.specs import Spec, TrainerSpec
+from focus_core.trainer import Trainer
+
+__all__ = ["BrokenPlugin", "Plugins", "load"]
+
+GROUP = "focus"
+_KINDS = {
+    "task": "focus-task-{}",
+    "trainer": "focus-adapter-{}",
+    "lane": "focus-lane-{}",
+    "converter": "focus-adapter-{}",
+    "observer": "focus-observer-{}",
+}
+
+
+@attrs.frozen
+class BrokenPlugin:
+    """A plug-in that could not be imported; the others work.
+
+    Attributes:
+        name: Its entry point.
+        distribution: The distribution it came with, and its version.
+        error: What went wrong, on one line.
+    """
+
+    name: str
+    distribution: str
+    error: str
+
+    def __str__(self) -> str:
+        """One line with a remedy."""
+        return (
+            f"plug-in {self.name!r} of {self.distribution} does not load: {self.error}; upgrade or "
+            "uninstall that distribution"
+        )
+
+
+class Plugins:
+    """What is installed. ``load()`` makes one.
+
+    Args:
+        broken: Plug-ins that did not load.
+    """
+
+    def __init__(self) -> None:
+        self.manager = pluggy.PluginManager(GROUP)
+        self.manager.add_hookspecs(Hooks)
+        self.broken: list[BrokenPlugin] = []
+        self._owners: dict[str, str] = {}
+        self.register(builtin, "focus-core")
+
+    def register(self, plugin: object, name: str, owner: str | None = None) -> None:
+        """Add a plug-in under a name of its own.
+
+        Raises:
+            PluginError: A hook implementation does not fit its spec.
+        """
+        try:
+            self.manager.register(plugin, name)
+            self.manager.check_pending()
+        except (ValueError, pluggy.PluginValidationError) as error:
+            if self.manager.has_plugin(name):
+                self.manager.unregister(name=name)
+            raise PluginError(f"plug-in {name!r}: {error}") from error
+        self._owners[name] = owner or name
+
+    def specs(self, kind: str) -> Mapping[str, tuple[Spec, str]]:
+        """Every spec of a kind (``"task"``, ``"trainer"``, ...) with its distribution, by name.
+
+        Raises:
+            PluginError: Two plug-ins use one name, or a hook returned something else than specs.
+        """
+        return cast("Mapping[str, tuple[Spec, str]]", getattr(self, f"_{kind}s"))
+
+    _tasks = cached_property(lambda self: self._collect("tasks"))
+    _trainers = cached_property(lambda self: self._collect("trainers"))
+    _lanes = cached_property(lambda self: self._collect("lanes"))
+    _converters = cached_property(lambda self: self._collect("converters"))
+    _observers = cached_property(lambda self: self._collect("observers"))
+
+    def _collect(self, kinds: str) -> dict[str, tuple[Spec, str]]:
+        found: dict[str, tuple[Spec, str]] = {}
+        for implementation in getattr(self.manager.hook, f"focus_{kinds}").get_hookimpls():
+            owner = self._owners[implementation.plugin_name]
+            specs = implementation.function()
+            for spec in specs:
+                if not isinstance(spec, Spec):
+                    raise PluginError(
+                        f"{owner}: focus_{kinds} returned {type(spec).__name__}, not a spec"
+                    )
+                if spec.name in found:
+                    raise PluginError(
+                        f"{found[spec.name][1]} and {owner} both offer {kinds[:-1]} "
+                        f"{spec.name!r}; uninstall one, or set FOCUS_PLUGINS"
+                    )
+                found[spec.name] = spec, owner
+        return dict(sorted(found.items()))
+
+    def find(self, kind: str, name: str) -> Spec:
+        """The spec of that name, checked to be usable.
+
+        Raises:
+            UnknownNameError: There is none; the message says what exists and what to install.
+            UsageError: It needs a module that is not installed.
+        """
+        known = self.specs(kind)
+        if name not in known:
+            broken = "".join(f"; {plugin}" for plugin in self.broken if plugin.name == name)
+            package = _KINDS[kind].format(name)
+            raise UnknownNameError(
+                f"no {kind} {name!r}{closest(name, known)}; installed: "
+                f"{', '.join(known) or 'none'}; if it is a package: pip install {package}{broken}"
+            )
+        spec, _ = known[name]
+        missing = [module for module in spec.requires if not _importable(module)]
+        if missing:
+            install = spec.install or f"pip install {' '.join(missing)}"
+            raise UsageError(f"{kind} {name!r} needs {', '.join(missing)}; {install}")
+        return spec
+
+    def make(self, kind: str, name: str, options: Mapping[str, Any]) -> Any:
+        """Build what a spec offers; errors as in ``find`` and ``options.build``."""
+        return build(resolve(self.find(kind, name)), options, kind)
+
+    def open_trainer(self, name: str, options: Mapping[str, Any]) -> Trainer:
+        """The trainer of a run, through the first plug-in whose ``focus_open_trainer`` gives one.
+
+        Raises:
+            UsageError: As in ``make``.
+        """
+        spec = self.find("trainer", name)
+        assert isinstance(spec, TrainerSpec)
+        return cast("Trainer", self.manager.hook.focus_open_trainer(spec=spec, config=options))
+
+
+def resolve(spec: Spec) -> Any:
+    """The factory itself, imported if it was named.
+
+    Raises:
+        PluginError: It cannot be imported.
+    """
+    if not isinstance(spec.factory, str):
+        return spec.factory
+    module, _, name = spec.factory.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"{spec.name}: {spec.factory} cannot be imported: {error}") from error
+
+
+def load() -> Plugins:
+    """Load the installed plug-ins, a broken one apart."""
+    plugins = Plugins()
+    if os.environ.get("FOCUS_TRACE"):
+        plugins.manager.trace.root.setwriter(sys.stderr.write)
+        plugins.manager.enable_tracing()
+    wanted = {name for name in os.environ.get("FOCUS_PLUGINS", "").split(",") if name}
+    for point in sorted(entry_points(group=GROUP), key=lambda p: (_owner(p), p.name)):
+        owner = _owner(point)
+        if wanted and point.name not in wanted and owner.split()[0] not in wanted:
+            continue
+        try:
+            plugins.register(point.load(), f"{owner.split()[0]}:{point.name}", owner)
+        except Exception as error:  # a broken plug-in must not break the others
+            line = " ".join(str(error).split())
+            broken = BrokenPlugin(point.name, owner, f"{type(error).__name__}: {line}")
+            plugins.broken.append(broken)
+    return plugins
+
+
+def _owner(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

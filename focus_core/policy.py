@@ -1,0 +1,127 @@
+"""What samples: the policy protocol and its inputs and outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import attrs
+
+from focus_core.errors import GenerationError
+
+__all__ = ["Generation", "Policy", "PreparedPrompt", "SamplingParams", "check_generation"]
+
+StopReason = Literal["stop", "length"]
+
+
+@attrs.frozen
+class PreparedPrompt:
+    """A rendered prompt.
+
+    Attributes:
+        tokens: Token ids of the chat rendered up to where the policy speaks.
+    """
+
+    tokens: Sequence[int]
+
+
+@attrs.frozen(kw_only=True)
+class SamplingParams:
+    """How to sample one generation.
+
+    Attributes:
+        max_tokens: Most tokens to sample; a context (``Segments``) lowers it per segment.
+        temperature: 1.0 samples from the policy itself, which training needs; 0.0 is greedy.
+        top_p: Nucleus mass; 1.0 keeps all.
+        top_k: Most likely tokens kept; 0 keeps all.
+        stop: Extra stop token ids; the policy's own end tokens always stop.
+        seed: Makes this one request reproducible where the policy can; ``None`` draws freely.
+    """
+
+    max_tokens: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
+    temperature: float = attrs.field(default=1.0, validator=attrs.validators.ge(0.0))
+    top_p: float = attrs.field(
+        default=1.0, validator=[attrs.validators.gt(0.0), attrs.validators.le(1.0)]
+    )
+    top_k: int = attrs.field(default=0, validator=attrs.validators.ge(0))
+    stop: tuple[int, ...] = attrs.field(default=(), converter=tuple)
+    seed: int | None = None
+
+
+@attrs.frozen
+class Generation:
+    """One sampled continuation.
+
+    Attributes:
+        tokens: Sampled ids, the stop token included if it was sampled.
+        logprobs: One float per token: the natural log of the probability with which that token
+            was sampled.
+        stop_reason: ``"stop"`` at an end token, ``"length"`` at ``max_tokens``.
+    """
+
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
+    stop_reason: StopReason
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A frozen snapshot that can be sampled.
+
+    Optional attributes: ``context_length`` (most tokens of prompt and reply together; ``None``
+    or absent: unlimited) and ``aclose()`` (awaited by the scheduler after the snapshot's last
+    tree).
+    """
+
+    @property
+    def version(self) -> int | str:
+        """Names the snapshot; two policies with different weights never share one."""
+        ...
+
+    def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
+        """Render a chat, with the opening of the assistant's turn, into tokens."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of these tokens, special tokens included."""
+        ...
+
+    async def generate(
+        self, tokens: Sequence[int], params: SamplingParams, n: int = 1
+    ) -> Sequence[Generation]:
+        """Sample ``n`` continuations of ``tokens``, independently."""
+        ...
+
+
+def check_generation(generation: Generation, *, max_tokens: int) -> None:
+    """Refuse an answer that cannot be trained on.
+
+    Raises:
+        GenerationError: No log probabilities, a wrong number of them, one that is not a finite
+            number at most 0 (up to rounding), more tokens than asked for, or a stop reason that
+            is neither ``"stop"`` nor ``"length"``.
+    """
+    tokens, logprobs = generation.tokens, generation.logprobs
+    if logprobs is None:
+        raise GenerationError(
+            "the policy returned no log probabilities; ask its server for them (logprobs=true)"
+        )
+    if len(logprobs) != len(tokens):
+        raise GenerationError(
+            f"the policy returned {len(tokens)} tokens but {len(logprobs)} log probabilities"
+        )
+    if len(tokens) > max_tokens:
+        raise GenerationError(
+            f"the policy returned {len(tokens)} tokens where at most {max_tokens} were asked for"
+        )
+    if generation.stop_reason not in ("stop", "length"):
+        raise GenerationError(
+            f"stop_reason is {generation.stop_reason!r}; it must be 'stop' or 'length'"
+        )
+    for position, logprob in enumerate(logprobs):
+        if logprob is None or not math.isfinite(logprob) or logprob > 1e-3:
+            raise GenerationError(
+                f"log probability {position} of {len(logprobs)} is {logprob!r}; "
+                "each must be a finite number not above 0"
+            )

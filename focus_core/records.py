@@ -1,0 +1,397 @@
+"""What crosses the line between FOCUS and a trainer: problems, records, batches, reports.
+
+A record has two forms. The native form (attrs, numpy) is what lanes write and trainers convert;
+the plain form (``to_dict``) is what files, sinks and other languages read. Functions that take a
+record take either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_core.errors import RecordError
+
+__all__ = [
+    "SCHEMA",
+    "ActorRecord",
+    "Batch",
+    "CriticRecord",
+    "Problem",
+    "Span",
+    "StepReport",
+    "as_actor",
+]
+
+SCHEMA = 1
+"""Version of the plain form."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One training item.
+
+    Attributes:
+        prompt: What the policy sees: text, or a sequence of chat messages.
+        label: What the environment grades against; it never reaches the policy.
+        id: Names the problem in exported metadata.
+        metadata: Anything else the task wants to keep.
+    """
+
+    prompt: Any
+    label: Any = None
+    id: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy although a mapping proxy does neither."""
+        return type(self), (self.prompt, self.label, self.id, dict(self.metadata))
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one actor update trained on.
+
+    Attributes:
+        batch: Index of the batch, from 0.
+        behavior_step: Updates completed when the policy that sampled the batch was published.
+        learner_step: Updates completed before this one.
+        policy_lag: ``learner_step - behavior_step``.
+        metrics: The trainer's and the collection's numbers; ``skipped`` says why nothing was
+            trained.
+    """
+
+    batch: int
+    behavior_step: int
+    learner_step: int
+    policy_lag: int
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@attrs.frozen
+class Span:
+    """Generated tokens that share one advantage.
+
+    Attributes:
+        start: First token, an index into the record's ``tokens``.
+        stop: One past the last token.
+        advantage: Weight of each of these tokens in the policy gradient.
+        edge: The tree edge that generated them.
+    """
+
+    start: int
+    stop: int
+    advantage: float
+    edge: int | None = None
+
+
+def _int32(values: Any) -> NDArray[np.int32]:
+    return np.ascontiguousarray(values, dtype=np.int32)
+
+
+def _tuple(spans: Sequence[Span]) -> tuple[Span, ...]:
+    return tuple(spans)
+
+
+def _float32(values: Any) -> NDArray[np.float32]:
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+@attrs.frozen(eq=False)
+class ActorRecord:
+    """A token sequence with spans: what a policy is trained on.
+
+    Attributes:
+        tokens: int32, shape (T,). Prompt, generated and tool tokens in the order the policy saw
+            and sampled them.
+        logprobs: float32, shape (T,). Behaviour log probability of each generated token, 0
+            elsewhere.
+        spans: Disjoint, ascending, non-empty. Tokens outside all spans are conditioning.
+        metadata: ``group_index``, ``edge``, ``parent``, ``problem``, and ``training`` once the
+            scheduler has stamped it.
+
+    Two records are equal when their plain forms are.
+    """
+
+    tokens: NDArray[np.int32] = attrs.field(converter=_int32)
+    logprobs: NDArray[np.float32] = attrs.field(converter=_float32)
+    spans: tuple[Span, ...] = attrs.field(converter=_tuple)
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+
+    lane = "actor"
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a record that a trainer would misread."""
+        if self.tokens.ndim != 1 or self.tokens.shape != self.logprobs.shape:
+            raise RecordError(
+                f"tokens and logprobs must be two sequences of one length, got shapes "
+                f"{self.tokens.shape} and {self.logprobs.shape}"
+            )
+        if not np.isfinite(self.logprobs).all():
+            at = int(np.flatnonzero(~np.isfinite(self.logprobs))[0])
+            raise RecordError(f"logprobs[{at}] is {self.logprobs[at]}; it must be finite")
+        end = 0
+        for span in self.spans:
+            if not end <= span.start < span.stop <= len(self.tokens):
+                raise RecordError(
+                    f"span {span.start}:{span.stop} is empty, overlaps the one before, or leaves "
+                    f"the {len(self.tokens)} tokens"
+                )
+            if not math.isfinite(span.advantage):
+                raise RecordError(f"the advantage of span {span.start}:{span.stop} is not finite")
+            if self.logprobs[end : span.start].any():
+                raise RecordError(f"logprobs before token {span.start} must be 0 outside the spans")
+            end = span.stop
+        if self.logprobs[end:].any():
+            raise RecordError(f"logprobs from token {end} on must be 0 outside the spans")
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by plain form."""
+        return isinstance(other, ActorRecord) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # holds arrays
+
+    @property
+    def loss_mask(self) -> NDArray[np.int8]:
+        """1 on generated tokens, 0 on conditioning; shape (T,)."""
+        mask = np.zeros(len(self.tokens), np.int8)
+        for span in self.spans:
+            mask[span.start : span.stop] = 1
+        return mask
+
+    @property
+    def advantages(self) -> NDArray[np.float64]:
+        """Advantage of each token, 0 on conditioning; shape (T,)."""
+        advantages = np.zeros(len(self.tokens))
+        for span in self.spans:
+            advantages[span.start : span.stop] = span.advantage
+        return advantages
+
+    @property
+    def merged(self) -> bool:
+        """Whether the record trains several edges."""
+        return len({span.edge for span in self.spans}) > 1
+
+    @property
+    def reward(self) -> float | None:
+        """The advantage all spans share; ``None`` on a merged record."""
+        values = {span.advantage for span in self.spans}
+        return values.pop() if len(values) == 1 and not self.merged else None
+
+    @property
+    def trained_tokens(self) -> int:
+        """Number of generated tokens."""
+        return sum(span.stop - span.start for span in self.spans)
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether any generated token has a non-zero advantage."""
+        return any(span.advantage != 0.0 for span in self.spans)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plain form: JSON types only. A merged record also names its spans' edges."""
+        metadata = dict(self.metadata)
+        if self.merged:
+            metadata["spans"] = [[span.start, span.stop, span.edge] for span in self.spans]
+        return {
+            "schema": SCHEMA,
+            "lane": self.lane,
+            "tokens": self.tokens.tolist(),
+            "loss_mask": self.loss_mask.tolist(),
+            "logprobs": self.logprobs.tolist(),
+            "advantages": self.advantages.tolist(),
+            "reward": self.reward,
+            "metadata": metadata,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> ActorRecord:
+        """Read and validate the plain form.
+
+        ``advantages`` may be missing: then it is ``reward`` on every generated token.
+
+        Raises:
+            RecordError: A key is missing, a length or number is wrong, or the advantages
+                disagree with the reward or the mask.
+        """
+        _check_header(plain, "actor")
+        columns = {key: plain.get(key) for key in ("tokens", "loss_mask", "logprobs")}
+        for key, column in columns.items():
+            if column is None or isinstance(column, str):
+                raise RecordError(f"the actor record has no list {key!r}")
+        tokens, mask, logprobs = columns.values()
+        size = len(tokens)  # type: ignore[arg-type]  # checked just above
+        for key, column in columns.items():
+            if len(column) != size:  # type: ignore[arg-type]
+                raise RecordError(f"{key!r} has {len(column)} entries for {size} tokens")  # type: ignore[arg-type]
+        mask = _numbers("loss_mask", mask)
+        if not np.isin(mask, (0, 1)).all():
+            raise RecordError("loss_mask must hold 0 and 1 only")
+        advantages = _advantages(plain, mask)
+        if (advantages[mask == 0] != 0).any():
+            raise RecordError("a token outside the loss mask has an advantage")
+        whole = _numbers("tokens", tokens)
+        if (whole != np.floor(whole)).any() or (whole < 0).any() or (whole >= 2**31).any():
+            raise RecordError("tokens must be integers from 0 to 2**31 - 1")
+        metadata = dict(plain.get("metadata") or {})
+        return cls(
+            whole.astype(np.int32),
+            _numbers("logprobs", logprobs).astype(np.float32),
+            _spans(mask, advantages, metadata.pop("spans", None), metadata.get("edge")),
+            metadata,
+        )
+
+
+def _check_header(plain: Mapping[str, Any], lane: str) -> None:
+    if plain.get("schema") != SCHEMA:
+        raise RecordError(f"schema is {plain.get('schema')!r}; this version reads {SCHEMA}")
+    if plain.get("lane") != lane:
+        raise RecordError(f"lane is {plain.get('lane')!r}, not {lane!r}")
+
+
+def _numbers(key: str, values: Any) -> NDArray[np.float64]:
+    """A flat, finite float64 array, or a complaint naming the first offender."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        array = np.full(1, np.nan)
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise RecordError(f"{key!r} must be a flat list of finite numbers")
+    return array
+
+
+def _advantages(plain: Mapping[str, Any], mask: NDArray[np.float64]) -> NDArray[np.float64]:
+    reward = plain.get("reward")
+    if reward is not None and not (
+        isinstance(reward, int | float | np.number) and math.isfinite(reward)
+    ):
+        raise RecordError(f"reward is {reward!r}; it must be a finite number or null")
+    if plain.get("advantages") is None:
+        if reward is None:
+            raise RecordError("the record has neither 'advantages' nor 'reward'")
+        return mask * float(reward)
+    advantages = _numbers("advantages", plain["advantages"])
+    if advantages.shape != mask.shape:
+        raise RecordError(f"'advantages' has {len(advantages)} entries for {len(mask)} tokens")
+    if reward is not None and (advantages != mask * float(reward)).any():
+        raise RecordError(f"'advantages' disagree with reward {reward!r} on the loss mask")
+    return advantages
+
+
+def _spans(
+    mask: NDArray[np.float64], advantages: NDArray[np.float64], named: Any, edge: Any
+) -> tuple[Span, ...]:
+    """Spans as named by a merged record, else runs of the mask with one advantage."""
+    if named is not None:
+        spans = tuple(
+            Span(int(start), int(stop), float(advantages[int(start)]), edge)
+            for start, stop, edge in named
+        )
+        covered = np.zeros_like(mask)
+        for span in spans:
+            covered[span.start : span.stop] += 1
+            if (advantages[span.start : span.stop] != span.advantage).any():
+                raise RecordError(f"span {span.start}:{span.stop} has several advantages")
+        if (covered != mask).any():
+            raise RecordError("metadata 'spans' do not cover the loss mask exactly once")
+        return spans
+    if not mask.any():
+        return ()
+    change = np.flatnonzero(np.diff(mask) | (np.diff(advantages) != 0)) + 1
+    edges = np.concatenate(([0], change, [len(mask)]))
+    return tuple(
+        Span(int(start), int(stop), float(advantages[start]), edge)
+        for start, stop in itertools.pairwise(edges)
+        if mask[start]
+    )
+
+
+@attrs.frozen
+class CriticRecord:
+    """A state and the value its branches say it has.
+
+    Attributes:
+        context: The text the critic was asked about.
+        target: Mean direct-branch backup of the state, unshrunk.
+        metadata: As on actor records, with ``branches``: the number of branches in the mean,
+            by which a fit weights the state.
+    """
+
+    context: Any
+    target: float
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+
+    lane = "critic"
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a target that would poison a fit."""
+        if not math.isfinite(self.target):
+            raise RecordError(f"the critic target is {self.target!r}; it must be finite")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plain form."""
+        return {
+            "schema": SCHEMA,
+            "lane": self.lane,
+            "context": self.context,
+            "target": self.target,
+            "metadata": dict(self.metadata),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> CriticRecord:
+        """Read and validate the plain form.
+
+        Raises:
+            RecordError: A key is missing or the target is not a finite number.
+        """
+        _check_header(plain, "critic")
+        target = plain.get("target")
+        if (
+            "context" not in plain
+            or isinstance(target, bool)
+            or not isinstance(target, int | float)
+        ):
+            raise RecordError("a critic record needs a 'context' and a number 'target'")
+        return cls(plain["context"], float(target), dict(plain.get("metadata") or {}))
+
+
+def as_actor(record: ActorRecord | Mapping[str, Any]) -> ActorRecord:
+    """The native form of either form."""
+    return record if isinstance(record, ActorRecord) else ActorRecord.from_dict(record)
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """What one update trains on.
+
+    Attributes:
+        index: From 0, in order.
+        behavior_step: Updates completed when the sampling policy was published.
+        learner_step: Updates completed before this one.
+        actor: Actor records of all the batch's trees.
+        items: What the trainer's ``convert`` made of them, in the same order of trees.
+        others: Records of the other lanes, by lane name.
+        metrics: The collection's numbers.
+    """
+
+    index: int
+    behavior_step: int
+    learner_step: int
+    actor: Sequence[ActorRecord]
+    items: Sequence[Any]
+    others: Mapping[str, Sequence[Any]] = attrs.field(factory=dict)
+    metrics: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def policy_lag(self) -> int:
+        """How many updates the learner is ahead of the policy that sampled the batch."""
+        return self.learner_step - self.behavior_step

@@ -1,0 +1,526 @@
+"""The one-step-asynchronous loop: collect the next batch while the learner updates on this one.
+
+For three updates at depth 1 the batches are sampled at behaviour steps 0, 0, 1 and trained at lags
+0, 1, 1; at depth 0 each batch is collected after the preceding update, at lag 0. The loop knows the
+``Trainer`` protocol and the run hooks, and no trainer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+
+from focus_core.agent.workspace import Workspace
+from focus_core.collect import Collection
+from focus_core.errors import CollectionError, StaleBatchError
+from focus_core.events import (
+    BatchCollected,
+    PolicyEvaluated,
+    PolicyPublished,
+    RecordsDelivered,
+    StepFinished,
+    UpdateStarted,
+)
+from focus_core.export import ACTOR, CRITIC, export_merged
+from focus_core.growth import Failure
+from focus_core.lanes import Lane
+from focus_core.observers import Observers
+from focus_core.policy import Policy
+from focus_core.records import ActorRecord, Batch, Problem, StepReport
+from focus_core.sinks import CriticSink
+from focus_core.task import CollectorFor
+from focus_core.trainer import Trainer
+
+__all__ = ["Limits", "Progress", "check_batch", "run_schedule"]
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What ends a run, so that one error does not end a week and a week does not hide errors.
+
+    A deadline per continuation is the collector's (``deadline``), failures per tree the search's
+    (``max_failures``).
+
+    Attributes:
+        failure_rate: With ``allow_partial``, the largest share of a batch's continuations that
+            may fail.
+        max_tokens: Sampled tokens after which no further batch is collected; what is collected is
+            still trained.
+    """
+
+    failure_rate: float = attrs.field(
+        default=0.2, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)]
+    )
+    max_tokens: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Progress:
+    """How far a run is: where it starts, and what a checkpoint continues from.
+
+    Attributes:
+        batch: Index of the next batch.
+        learner_step: Updates completed.
+        sampled_tokens: Tokens sampled so far.
+    """
+
+    batch: int = 0
+    learner_step: int = 0
+    sampled_tokens: int = 0
+
+
+@attrs.frozen
+class _Collected:
+    """A batch's trees, exported and converted."""
+
+    index: int
+    behavior_step: int
+    policy: Policy
+    actor: list[ActorRecord]
+    items: list[Any]
+    others: dict[str, list[Any]]
+    metrics: dict[str, Any]
+
+
+def check_batch(batch: Batch, *, expected: int, async_depth: int) -> None:
+    """Refuse a batch that is out of order or too old.
+
+    Raises:
+        StaleBatchError: The index is not ``expected``, or the lag not in 0..``async_depth``.
+    """
+    if batch.index != expected:
+        raise StaleBatchError(f"batch {batch.index} arrived where {expected} was expected")
+    if not 0 <= batch.policy_lag <= async_depth:
+        raise StaleBatchError(
+            f"batch {batch.index} was sampled at step {batch.behavior_step}, but the learner is at "
+            f"step {batch.learner_step}: a lag of {batch.policy_lag}, allowed 0 to {async_depth}"
+        )
+
+
+async def run_schedule(
+    trainer: Trainer,
+    problems: Sequence[Problem],
+    collector_for: CollectorFor,
+    *,
+    steps: int,
+    async_depth: Literal[0, 1] = 1,
+    problems_per_step: int = 1,
+    critic_sink: CriticSink | None = None,
+    lanes: Mapping[str, tuple[Lane, CriticSink]] | None = None,
+    on_step: Callable[[StepReport], None] | None = None,
+    workspace_for: Callable[[Problem], Workspace] | None = None,
+    min_abs_advantage: float | None = None,
+    allow_partial: bool = False,
+    merge: bool | None = None,
+    limits: Limits | None = None,
+    seed: int | None = None,
+    start: Progress | None = None,
+    evaluate: Callable[[Policy], Awaitable[Mapping[str, Any]]] | None = None,
+    eval_every: int | None = None,
+    on_saved: Callable[[str, Progress], None] | None = None,
+    save_every: int | None = None,
+    observers: Observers | None = None,
+) -> list[StepReport]:
+    """Train ``steps`` batches; the trainer must be entered and stays open.
+
+    Args:
+        trainer: What learns.
+        problems: Cycled through, ``problems_per_step`` a batch.
+        collector_for: Builds the collector of one problem under the current policy.
+        steps: Batches to train, skipped ones included.
+        async_depth: 1 overlaps the next collection with the current update; 0 does not.
+        problems_per_step: Trees per batch.
+        critic_sink: Takes each batch's critic records (plain form) after its update, in a thread.
+        lanes: Further lanes by name, each with its sink.
+        on_step: Called with each report, after the batch's records were delivered. If it raises,
+            the run stops; the step was counted and is not repeated.
+        workspace_for: Gives each problem the files its environment starts with.
+        min_abs_advantage: Leave out actor edges whose advantage is nearer to zero.
+        allow_partial: Keep trees with failures, within ``limits``.
+        merge: One record per path instead of per edge; by default if the trainer can.
+        limits: What ends the run.
+        seed: Makes trees reproducible at ``max_concurrency=1``, where the policy can.
+        start: Where a resumed run continues.
+        evaluate: Measures a policy: the first one, the last one, and after every ``eval_every``
+            batches; its numbers join the report of the step.
+        eval_every: See ``evaluate``.
+        on_saved: Called with each checkpoint's reference and the progress it holds.
+        save_every: Save after every so many batches; with ``on_saved``, always after the last.
+        observers: Told what happens.
+
+    Returns:
+        One report per batch trained or skipped.
+
+    Raises:
+        ValueError: No problems, or a number below 1.
+        CollectionError: A tree failed, or too large a share of a batch's continuations.
+        StaleBatchError: A batch is out of order or too old; raised before any gradient.
+        Exception: Whatever failed first in a trainer, task or sink. Outstanding collection is
+            cancelled and awaited first.
+    """
+    if not problems:
+        raise ValueError("there are no problems to train on")
+    for name, number in (("steps", steps), ("problems_per_step", problems_per_step)):
+        if number < 1:
+            raise ValueError(f"{name} is {number}; it must be at least 1")
+    if async_depth not in (0, 1):
+        raise ValueError(f"async_depth is {async_depth}; it must be 0 or 1")
+    able: frozenset[str] = getattr(trainer, "capabilities", frozenset())
+    sinks = dict(lanes or {})
+    if critic_sink is not None:
+        sinks[CRITIC.name] = (CRITIC, critic_sink)
+    loop = _Loop(
+        trainer=trainer,
+        problems=problems,
+        collector_for=collector_for,
+        async_depth=async_depth,
+        problems_per_step=problems_per_step,
+        sinks=sinks,
+        on_step=on_step,
+        workspace_for=workspace_for,
+        min_abs_advantage=min_abs_advantage,
+        allow_partial=allow_partial,
+        export=export_merged
+        if merge or (merge is None and "merges-spans" in able)
+        else ACTOR.export,
+        limits=limits or Limits(),
+        seed=seed,
+        evaluate=evaluate,
+        eval_every=eval_every,
+        on_saved=on_saved,
+        save_every=save_every,
+        observers=observers or Observers(),
+        progress=start or Progress(),
+    )
+    return await loop.run(steps)
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Loop:
+    trainer: Trainer
+    problems: Sequence[Problem]
+    collector_for: CollectorFor
+    async_depth: int
+    problems_per_step: int
+    sinks: dict[str, tuple[Lane, CriticSink]]
+    on_step: Callable[[StepReport], None] | None
+    workspace_for: Callable[[Problem], Workspace] | None
+    min_abs_advantage: float | None
+    allow_partial: bool
+    export: Callable[[Collection], Sequence[ActorRecord]]
+    limits: Limits
+    seed: int | None
+    evaluate: Callable[[Policy], Awaitable[Mapping[str, Any]]] | None
+    eval_every: int | None
+    on_saved: Callable[[str, Progress], None] | None
+    save_every: int | None
+    observers: Observers
+    progress: Progress
+    end: int = attrs.field(default=0, init=False)
+    reports: list[StepReport] = attrs.field(factory=list, init=False)
+    pending: asyncio.Task[_Collected] | None = attrs.field(default=None, init=False)
+    newest: Policy | None = attrs.field(default=None, init=False)
+    newest_step: int = attrs.field(default=0, init=False)
+    open_policies: list[Policy] = attrs.field(factory=list, init=False)
+
+    async def run(self, steps: int) -> list[StepReport]:
+        """Every batch trains once, in order; no collection is launched that is not trained."""
+        self.end = self.progress.batch + steps
+        self.newest_step = self.progress.learner_step
+        try:
+            await self._publish()
+            self._launch()
+            if self.evaluate is not None:
+                await self._evaluate()
+            while self.pending is not None:
+                collected = await self._landed()
+                last = self.progress.batch + 1 >= self.end or self._spent()
+                if self.async_depth and not last:
+                    self._launch(self.progress.batch + 1)
+                await self._step(collected, last=last)
+                if not self.async_depth and not last:
+                    self._launch()
+            return self.reports
+        finally:
+            await self._wind_down()
+
+    def _spent(self) -> bool:
+        cap = self.limits.max_tokens
+        return cap is not None and self.progress.sampled_tokens >= cap
+
+    # Policies ---------------------------------------------------------------------------------
+
+    async def _publish(self) -> None:
+        """Take a snapshot of the learner for the collections to come."""
+        old = self.newest
+        self.newest = policy = await self.trainer.publish_policy()
+        self.newest_step = self.progress.learner_step
+        self.open_policies.append(policy)
+        if old is not None and self.pending is None:
+            await self._close_policy(old)
+        self.observers.notify(
+            "focus_policy_published",
+            PolicyPublished(behavior_step=self.newest_step, version=policy.version),
+        )
+
+    async def _close_policy(self, policy: Policy) -> None:
+        if policy in self.open_policies:
+            self.open_policies.remove(policy)
+            close = getattr(policy, "aclose", None)
+            if close is not None:
+                await close()
+
+    # Collection -------------------------------------------------------------------------------
+
+    def _launch(self, index: int | None = None) -> None:
+        """Start collecting a batch with the newest policy."""
+        assert self.newest is not None  # published before the first launch
+        index = self.progress.batch if index is None else index
+        self.pending = asyncio.create_task(
+            self._collect(index, self.newest, self.newest_step), name=f"focus-collect-{index}"
+        )
+
+    async def _landed(self) -> _Collected:
+        """Wait for the outstanding collection."""
+        assert self.pending is not None  # the loop checked
+        task, collected = self.pending, await self.pending
+        assert task.done()
+        self.pending = None
+        if collected.policy is not self.newest:
+            await self._close_policy(collected.policy)
+        tokens = self.progress.sampled_tokens + collected.metrics["sampled_tokens"]
+        self.progress = attrs.evolve(self.progress, sampled_tokens=tokens)
+        return collected
+
+    async def _collect(self, index: int, policy: Policy, behavior_step: int) -> _Collected:
+        """Collect a batch's trees side by side; each is exported and converted as it lands."""
+        began = time.perf_counter()
+        first = index * self.problems_per_step
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(
+                        self._tree(
+                            index, place, policy, behavior_step, self._problem(first + place)
+                        )
+                    )
+                    for place in range(self.problems_per_step)
+                ]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors.exceptions[0].__cause__
+        trees = [task.result() for task in tasks]
+        collections = [collection for collection, *_ in trees]
+        metrics = _summary(collections, [record for _, actor, *_ in trees for record in actor])
+        self._check_failures(index, collections, metrics)
+        self.observers.notify(
+            "focus_batch_collected",
+            BatchCollected(
+                batch=index,
+                behavior_step=behavior_step,
+                metrics=metrics,
+                seconds=time.perf_counter() - began,
+            ),
+        )
+        return _Collected(
+            index,
+            behavior_step,
+            policy,
+            [record for _, actor, _, _ in trees for record in actor],
+            [item for _, _, items, _ in trees for item in items],
+            {
+                name: [record for *_, others in trees for record in others[name]]
+                for name in self.sinks
+            },
+            metrics,
+        )
+
+    def _problem(self, position: int) -> Problem:
+        return self.problems[position % len(self.problems)]
+
+    async def _tree(
+        self, index: int, place: int, policy: Policy, behavior_step: int, problem: Problem
+    ) -> tuple[Collection, Sequence[ActorRecord], Sequence[Any], dict[str, Sequence[Any]]]:
+        try:
+            async with self.collector_for(policy, problem) as collector:
+                collection = await collector.collect(
+                    problem,
+                    group_index=place,
+                    key=None if self.seed is None else (self.seed, index, place),
+                    workspace=self.workspace_for(problem) if self.workspace_for else None,
+                    fail_fast=not self.allow_partial,
+                )
+            stamp = {"batch": index, "problem": problem.id, "behavior_step": behavior_step}
+            return await asyncio.to_thread(self._finish, collection, stamp)
+        except Exception as error:
+            error.add_note(f"while collecting problem {problem.id!r} for batch {index}")
+            raise
+
+    def _finish(
+        self, collection: Collection, stamp: dict[str, Any]
+    ) -> tuple[Collection, Sequence[ActorRecord], Sequence[Any], dict[str, Sequence[Any]]]:
+        """Values, credit, export and conversion of one tree; in a worker thread."""
+        collection.prepare(
+            min_abs_advantage=self.min_abs_advantage, allow_partial=self.allow_partial
+        )
+        actor = self.export(collection)
+        others = {name: lane.export(collection) for name, (lane, _) in self.sinks.items()}
+        for records in (actor, *others.values()):
+            for record in records:
+                record.metadata["training"] = dict(stamp)
+        return collection, actor, self.trainer.convert(actor), others
+
+    def _check_failures(
+        self, index: int, collections: Sequence[Collection], metrics: Mapping[str, Any]
+    ) -> None:
+        failed = metrics["failed_continuations"]
+        launched = failed + metrics["continuations"]
+        if failed > self.limits.failure_rate * launched:
+            failures: list[Failure] = [f for c in collections for f in c.failures]
+            raise CollectionError(
+                f"batch {index}: {failed} of {launched} continuations failed, more than the limit "
+                f"of {self.limits.failure_rate:.0%}; first: {failures[0]}",
+                failures,
+            ) from failures[0].error
+
+    # Updates ----------------------------------------------------------------------------------
+
+    async def _step(self, collected: _Collected, *, last: bool) -> None:
+        """Train one batch, deliver its records, publish, evaluate, save and report."""
+        began = time.perf_counter()
+        before = self.progress
+        batch = Batch(
+            index=collected.index,
+            behavior_step=collected.behavior_step,
+            learner_step=before.learner_step,
+            actor=collected.actor,
+            items=collected.items,
+            others=collected.others,
+            metrics=collected.metrics,
+        )
+        check_batch(batch, expected=before.batch, async_depth=self.async_depth)
+        trains = any(record.has_signal for record in batch.actor)
+        if trains:
+            metrics = {**collected.metrics, **await self._update(batch)}
+        else:
+            metrics = {**collected.metrics, "skipped": "no generated token has an advantage"}
+        self.progress = attrs.evolve(
+            before, batch=before.batch + 1, learner_step=before.learner_step + trains
+        )
+        await self._deliver(batch)
+        await self._look_back(metrics, last=last)
+        report = StepReport(
+            batch.index, batch.behavior_step, batch.learner_step, batch.policy_lag, metrics
+        )
+        self.reports.append(report)
+        self.observers.notify(
+            "focus_step_finished",
+            StepFinished(report=report, seconds=time.perf_counter() - began),
+        )
+        if self.on_step is not None:
+            self.on_step(report)
+
+    async def _update(self, batch: Batch) -> Mapping[str, Any]:
+        """Update while the next collection runs; of two errors the first is raised."""
+        self.observers.notify("focus_update_started", UpdateStarted(batch=batch))
+        update = asyncio.ensure_future(self.trainer.update(batch))
+        try:
+            await asyncio.wait({update})
+            error, pending = update.exception(), self.pending
+            if error is not None and pending is not None and pending.done():
+                first = pending.exception()
+                if first is not None:
+                    first.add_note(
+                        f"afterwards the update of batch {batch.index} failed: {error!r}"
+                    )
+                    raise first
+            return update.result()
+        finally:
+            update.cancel()
+            await asyncio.gather(update, return_exceptions=True)
+
+    async def _look_back(self, metrics: dict[str, Any], *, last: bool) -> None:
+        """What follows an update: a snapshot if one is needed, an evaluation, a checkpoint."""
+        if self.pending is not None and self.pending.done() and self.pending.exception():
+            return  # the run ends with that error as soon as this step is reported
+        done = self.progress.batch
+        wants_eval = self.evaluate is not None and (
+            last or (self.eval_every is not None and done % self.eval_every == 0)
+        )
+        remains = not last and done + self.async_depth < self.end
+        if (remains or wants_eval) and self.newest_step != self.progress.learner_step:
+            await self._publish()
+        if wants_eval:
+            metrics.update(await self._evaluate())
+        wants_save = self.save_every is not None and done % self.save_every == 0
+        if self.on_saved is not None and (last or wants_save):
+            reference = await self.trainer.save_state(f"step-{self.progress.learner_step:06d}")
+            self.on_saved(reference, self.progress)
+
+    async def _evaluate(self) -> Mapping[str, Any]:
+        """Measure the newest policy."""
+        assert self.evaluate is not None  # the callers checked
+        assert self.newest is not None  # published before
+        metrics = await self.evaluate(self.newest)
+        self.observers.notify(
+            "focus_policy_evaluated",
+            PolicyEvaluated(learner_step=self.newest_step, metrics=metrics),
+        )
+        return metrics
+
+    async def _deliver(self, batch: Batch) -> None:
+        """Hand the other lanes' records to their sinks, in a thread."""
+        for name, (_, sink) in self.sinks.items():
+            records = batch.others[name]
+            if not records:
+                continue
+            for record in records:
+                record.metadata["training"]["learner_step"] = batch.learner_step
+            await asyncio.to_thread(sink, [record.to_dict() for record in records])
+            self.observers.notify(
+                "focus_records_delivered",
+                RecordsDelivered(batch=batch.index, lane=name, count=len(records)),
+            )
+
+    async def _wind_down(self) -> None:
+        """Cancel and await outstanding collection, then close the policies."""
+        if self.pending is not None:
+            self.pending.cancel()
+            (outcome,) = await asyncio.gather(self.pending, return_exceptions=True)
+            running = sys.exception()
+            if running is not None and isinstance(outcome, Exception) and outcome is not running:
+                running.add_note(f"the collection of the next batch failed too: {outcome!r}")
+            self.pending = None
+        for policy in tuple(self.open_policies):
+            await self._close_policy(policy)
+
+
+def _summary(collections: Sequence[Collection], actor: Sequence[ActorRecord]) -> dict[str, Any]:
+    """A batch's numbers."""
+    counts: Counter[str] = Counter()
+    environment: dict[str, list[float]] = {}
+    for collection in collections:
+        counts.update(collection.counts)
+        for name, value in collection.environment_metrics.items():
+            environment.setdefault(name, []).append(value)
+    returns = [value for collection in collections for value in collection.returns]
+    summary: dict[str, Any] = {
+        "trees": len(collections),
+        "sampled_tokens": counts.pop("tokens"),
+        **counts,
+        "actor_records": len(actor),
+        "trained_tokens": sum(record.trained_tokens for record in actor),
+    }
+    if returns:
+        summary["return_mean"] = sum(returns) / len(returns)
+    summary.update(
+        {f"env/{name}": sum(values) / len(values) for name, values in environment.items()}
+    )
+    return summary

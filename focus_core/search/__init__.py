@@ -1,0 +1,18 @@
+"""Where to spend: searches choose the state that the next continuation leaves."""
+
+from focus_core.search.base import Frontier, Search
+from focus_core.search.calibration import BetaBernoulli, Calibration, Gaussian
+from focus_core.search.independent import Independent
+from focus_core.search.selective import Selective
+from focus_core.search.worth import expected_error_reduction
+
+__all__ = [
+    "BetaBernoulli",
+    "Calibration",
+    "Frontier",
+    "Gaussian",
+    "Independent",
+    "Search",
+    "Selective",
+    "expected_error_reduction",
+]

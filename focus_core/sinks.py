@@ -1,0 +1,62 @@
+"""Where records that no trainer consumes go."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CriticSink", "JsonlDirectory", "write_atomically"]
+
+CriticSink = Callable[[Sequence[dict[str, Any]]], None]
+"""A callable on a sequence of plain records."""
+
+
+class JsonlDirectory:
+    """Writes each call's records to its own JSONL file in a directory.
+
+    A file appears whole or not at all, and no two calls share one, so concurrent collectors and
+    worker processes never interleave or lose lines. No records, no file. Names sort by time.
+
+    Args:
+        directory: Made when the first file is written.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+
+    def __call__(self, records: Sequence[dict[str, Any]]) -> None:
+        """Write one file.
+
+        Raises:
+            ValueError: A record holds a number JSON has no form for; nothing is written.
+            OSError: The directory cannot be written.
+        """
+        if not records:
+            return
+        lines = [json.dumps(record, allow_nan=False) for record in records]
+        name = f"{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+        write_atomically(self.directory / name, "\n".join(lines) + "\n")
+
+    def __repr__(self) -> str:
+        """The constructor call."""
+        return f"JsonlDirectory({str(self.directory)!r})"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file, or leave what was there; text is ASCII-safe JSON or UTF-8."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

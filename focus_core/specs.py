@@ -1,0 +1,54 @@
+"""What plug-ins register: a name, a line of description, and a factory imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+__all__ = ["ConverterSpec", "LaneSpec", "ObserverSpec", "Spec", "TaskSpec", "TrainerSpec"]
+
+
+@attrs.frozen
+class Spec:
+    """Something a plug-in offers.
+
+    Attributes:
+        name: What the user types; unique among specs of its kind.
+        description: One line.
+        factory: The class or function itself, or ``"module:name"``, imported on first use. Its
+            keyword parameters are the options that ``--set`` can give.
+        requires: Modules that must be importable to use it.
+        install: What to type if they are not, for example ``"pip install focus-adapter-x[y]"``.
+        capabilities: Flags that choose behaviour and conformance tests.
+    """
+
+    name: str
+    description: str
+    factory: str | Callable[..., Any]
+    requires: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=tuple)
+    install: str | None = attrs.field(default=None, kw_only=True)
+    capabilities: frozenset[str] = attrs.field(
+        default=frozenset(), kw_only=True, converter=frozenset
+    )
+
+
+class TaskSpec(Spec):
+    """Offers a ``Task``."""
+
+
+class TrainerSpec(Spec):
+    """Offers a ``Trainer``. Capabilities: ``merges-spans``, ``tree-attention``, ``resumes``."""
+
+
+class LaneSpec(Spec):
+    """Offers a ``Lane``; the factory takes no argument."""
+
+
+class ConverterSpec(Spec):
+    """Offers a function from one actor record to a trainer's own item; ``name`` is the target."""
+
+
+class ObserverSpec(Spec):
+    """Offers an object whose ``hookimpl`` methods observe a run; built anew for each run."""

@@ -1,0 +1,72 @@
+"""What a task is: problems, and how to collect one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+from focus_core.collect import Collector
+from focus_core.policy import Policy
+from focus_core.records import Problem
+
+__all__ = ["CollectorFor", "Task", "TaskDefaults"]
+
+CollectorFor = Callable[[Policy, Problem], Collector]
+"""From the trainer's current policy and one problem to the collector of that problem's tree."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskDefaults:
+    """What the command line uses where the user names nothing.
+
+    Attributes:
+        source: What ``problems`` is given without ``--problems``; ``None`` if it must be given.
+        eval_source: Problems held out for evaluation; ``None`` evaluates on ``source``.
+        eval_problems: How many of them an evaluation takes.
+        problems_per_step: Trees per update.
+    """
+
+    source: str | None = None
+    eval_source: str | None = None
+    eval_problems: int = 64
+    problems_per_step: int = 1
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A task, the same under every trainer.
+
+    Usually an attrs class whose fields are the options that ``--set task.NAME=VALUE`` sets.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its registered name."""
+        ...
+
+    @property
+    def defaults(self) -> TaskDefaults:
+        """What the command line falls back on."""
+        ...
+
+    def problems(self, source: Any) -> Sequence[Problem]:
+        """Read or make the problems of a source (a path, a split's name, ...).
+
+        Raises:
+            DataError: The source cannot be used; names file, line, field and remedy.
+        """
+        ...
+
+    def collector_for(self, policy: Policy, problem: Problem) -> Collector:
+        """A fresh collector, with a fresh environment, for one problem."""
+        ...
+
+    def validate(self) -> None:
+        """Prove the task on its own data: the grader accepts every gold answer and no other.
+
+        Raises:
+            FocusError: What is wrong.
+        """
+        ...

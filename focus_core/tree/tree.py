@@ -1,0 +1,214 @@
+"""The tree of collected continuations, stored as columns.
+
+A node is a state; every node but the root is also the edge that leads to it. A node owns one
+slice of the token columns: first the tokens the policy generated on its edge, then the tokens
+that rendering the environment's answer added (the prompt, at the root). Prefixes are walked,
+never copied, so memory grows with the tokens generated and not with depth.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["OPEN", "ROOT", "TERMINAL", "TRUNCATED", "Tree"]
+
+ROOT = 0
+OPEN, TERMINAL, TRUNCATED = 0, 1, 2
+"""What a state is: unfinished, the end of a rollout, or cut without an outcome."""
+
+
+class Tree:
+    """States and edges of one problem.
+
+    Columns are indexed by node; index 0 is the root and a child's index is larger than its
+    parent's. ``parent``, ``depth`` (transitions from the root), ``duration`` (transitions on the
+    edge), ``launch`` (the continuation that made it) and ``kind`` are integers; ``reward`` (of
+    the edge) and ``prediction`` (the critic's, NaN without one) are floats; ``alive`` is 0 on
+    what a failure removed. ``snapshot``, ``messages``, ``workspace`` and ``context`` hold
+    whatever the environment, the agent and the critic keep per state.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int] = (),
+        *,
+        messages: Sequence[Any] = (),
+        snapshot: Any = None,
+        forkable: bool = True,
+        prediction: float = math.nan,
+    ) -> None:
+        self._tokens = np.empty(256, np.int32)
+        self._logprobs = np.zeros(256, np.float32)
+        self._used = 0
+        self.parent = array("q")
+        self.depth = array("q")
+        self.duration = array("q")
+        self.launch = array("q")
+        self.kind = bytearray()
+        self.alive = bytearray()
+        self.fresh = bytearray()
+        self.forkable = bytearray()
+        self.reward = array("d")
+        self.prediction = array("d")
+        self._start = array("q")
+        self._middle = array("q")
+        self._stop = array("q")
+        self.snapshot: list[Any] = []
+        self.messages: list[Sequence[Any]] = []
+        self.workspace: list[Any] = []
+        self.context: list[Any] = []
+        self.add(
+            -1,
+            rendered=prompt,
+            messages=messages,
+            fresh=True,
+            duration=0,
+            launch=-1,
+            prediction=prediction,
+        )
+        self.snapshot[ROOT] = snapshot
+        self.forkable[ROOT] = forkable
+
+    def __len__(self) -> int:
+        """Number of nodes, removed ones included."""
+        return len(self.parent)
+
+    def add(
+        self,
+        parent: int,
+        tokens: Sequence[int] = (),
+        logprobs: Sequence[float] = (),
+        *,
+        rendered: Sequence[int] = (),
+        messages: Sequence[Any] | None = None,
+        fresh: bool = False,
+        reward: float = 0.0,
+        duration: int = 1,
+        kind: int = OPEN,
+        launch: int = 0,
+        prediction: float = math.nan,
+    ) -> int:
+        """Add the state an edge leads to; returns its index.
+
+        Args:
+            parent: State the edge leaves.
+            tokens: Generated ids, shape (T,).
+            logprobs: Their behaviour log probabilities, shape (T,), in nats.
+            rendered: Conditioning ids that follow them; with ``fresh``, the whole prompt of a
+                sequence that does not continue the tokens before it.
+            messages: The chat as the policy sees it from this state on; the parent's if ``None``.
+            fresh: Whether a new sequence starts with ``rendered``.
+            reward: Reward of the edge; over several transitions, already discounted to its start.
+            duration: Transitions on the edge.
+            kind: ``OPEN``, ``TERMINAL`` or ``TRUNCATED``.
+            launch: The continuation that made it.
+            prediction: The critic's value of the state, if known by now.
+        """
+        node = len(self.parent)
+        self._start.append(self._used)
+        self._write(tokens, logprobs)
+        self._middle.append(self._used)
+        self._write(rendered, None)
+        self._stop.append(self._used)
+        self.parent.append(parent)
+        self.depth.append(self.depth[parent] + duration if node else 0)
+        self.duration.append(duration)
+        self.launch.append(launch)
+        self.kind.append(kind)
+        self.alive.append(1)
+        self.fresh.append(fresh)
+        self.forkable.append(0)
+        self.reward.append(reward)
+        self.prediction.append(prediction)
+        self.snapshot.append(None)
+        self.messages.append(self.messages[parent] if messages is None else tuple(messages))
+        self.workspace.append(None)
+        self.context.append(None)
+        return node
+
+    def _write(self, tokens: Sequence[int], logprobs: Sequence[float] | None) -> None:
+        stop = self._used + len(tokens)
+        if stop > len(self._tokens):
+            room = max(stop, len(self._tokens) * 5 // 4)
+            self._tokens = _grown(self._tokens, self._used, room)
+            self._logprobs = _grown(self._logprobs, self._used, room)
+        self._tokens[self._used : stop] = tokens
+        self._logprobs[self._used : stop] = 0.0 if logprobs is None else logprobs
+        self._used = stop
+
+    def remove(self, nodes: Sequence[int]) -> None:
+        """Take the states of a failed continuation out of every count and export."""
+        for node in nodes:
+            self.alive[node] = 0
+            self.snapshot[node] = self.context[node] = self.workspace[node] = None
+
+    def generated(self, node: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Tokens and log probabilities the edge to ``node`` generated; views, shape (T,)."""
+        at = slice(self._start[node], self._middle[node])
+        return self._tokens[at], self._logprobs[at]
+
+    def rendered(self, node: int) -> NDArray[np.int32]:
+        """Tokens rendered after the edge to ``node``; a view."""
+        return self._tokens[self._middle[node] : self._stop[node]]
+
+    def path(self, node: int) -> list[int]:
+        """Nodes from the root to ``node``, both included."""
+        path = []
+        while node >= 0:
+            path.append(node)
+            node = self.parent[node]
+        return path[::-1]
+
+    def sequence(self, node: int) -> list[int]:
+        """The end of ``path(node)`` whose tokens form the sequence the policy continues here."""
+        nodes = [node]
+        while not self.fresh[node]:
+            node = self.parent[node]
+            nodes.append(node)
+        return nodes[::-1]
+
+    def prefix(self, node: int) -> NDArray[np.int32]:
+        """Every token of the sequence up to ``node``: what the next request sends. A copy."""
+        first, *rest = self.sequence(node)
+        parts = [self.rendered(first)]
+        parts += [self._tokens[self._start[n] : self._stop[n]] for n in rest]
+        return np.concatenate(parts)
+
+    def prefix_length(self, node: int) -> int:
+        """``len(prefix(node))``, without building it."""
+        first, *rest = self.sequence(node)
+        own = self._stop[first] - self._middle[first]
+        return own + sum(self._stop[n] - self._start[n] for n in rest)
+
+    def edges(self) -> Iterator[int]:
+        """Every node that is the end of a surviving edge, oldest first."""
+        return (node for node in range(1, len(self)) if self.alive[node])
+
+    def children(self) -> list[list[int]]:
+        """Surviving children of every node, oldest first."""
+        children: list[list[int]] = [[] for _ in range(len(self))]
+        for node in self.edges():
+            children[self.parent[node]].append(node)
+        return children
+
+    @property
+    def token_bytes(self) -> int:
+        """Memory of the token columns, in bytes."""
+        return self._tokens.nbytes + self._logprobs.nbytes
+
+    @property
+    def token_count(self) -> int:
+        """Tokens stored: prompts, generated and rendered."""
+        return self._used
+
+
+def _grown(column: NDArray[Any], used: int, room: int) -> NDArray[Any]:
+    larger = np.empty(room, column.dtype)
+    larger[:used] = column[:used]
+    return larger
