@@ -6,7 +6,7 @@ Every public name is exported here, lazily (PEP 562), so that importing the pack
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "agent.agent": ("Agent",),

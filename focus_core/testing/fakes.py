@@ -77,7 +77,7 @@ class RandomPolicy:
     def _one(self, draw: random.Random, max_tokens: int) -> Generation:
         tokens: list[int] = []
         while len(tokens) < max_tokens:
-            (token,) = draw.choices(range(len(self.probabilities)), self.probabilities)
+            (token,) = draw.choices(range(len(self.probabilities)), self.probabilities.tolist())
             tokens.append(token)
             if token == 0:
                 break

@@ -1,0 +1,5 @@
+"""``python -m focus_core``."""
+
+from focus_core.cli import main
+
+main()

@@ -1,0 +1,30 @@
+"""The command line. Importing it loads Typer and nothing heavier; commands import what they use."""
+
+from __future__ import annotations
+
+import typer
+
+from focus_core.cli._common import guarded
+from focus_core.cli.collect import collect
+from focus_core.cli.evaluate import evaluate
+from focus_core.cli.plugins import plugins
+from focus_core.cli.train import train
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="focus",
+    help="Collect trees of continuations, credit each segment, train with any trainer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(guarded(train))
+app.command()(guarded(collect))
+app.command("eval")(guarded(evaluate))
+app.command()(guarded(plugins))
+
+
+def main() -> None:
+    """Run a command. Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    app()

@@ -1,0 +1,115 @@
+"""What the commands share: option types, and running a coroutine under signals."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, Optional, ParamSpec, TypeVar
+
+import typer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TaskOption = Annotated[str, typer.Option("--task", help="Task to use; see 'focus plugins'.")]
+TrainerOption = Annotated[str, typer.Option("--trainer", help="Trainer to use.")]
+ModelOption = Annotated[
+    Optional[str],  # noqa: UP045  # Typer resolves it at run time
+    typer.Option("--model", help="The trainer's model; short for --set trainer.model=..."),
+]
+ProblemsOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--problems", help="File or other source of problems, as the task takes it."),
+]
+SetOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--set",
+        metavar="SECTION.NAME=VALUE",
+        help="Any option of the task, search, recipe or trainer; repeatable.",
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of sampling and training.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="One JSON object a line on stdout, the rest on stderr.")
+]
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """Turn errors into one line on stderr and an exit code; a plug-in's bug keeps its traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # the reader of our output went away
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except Exception as error:
+            from focus_core.errors import FocusError, UsageError
+
+            if not isinstance(error, FocusError):
+                raise
+            notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+            print(f"focus: {error}{notes}", file=sys.stderr)
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
+
+    return wrapped
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; SIGINT and SIGTERM cancel it and wait until it has cleaned up."""
+
+    async def guarded() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await main
+
+    return asyncio.run(guarded())
+
+
+def settings(pairs: list[str] | None, **trainer: Any) -> dict[str, dict[str, Any]]:
+    """``--set`` pairs, with short options of the trainer laid over them."""
+    from focus_core.run.config import parse_settings
+
+    parsed: dict[str, dict[str, Any]] = {**parse_settings(pairs or [])}
+    given = {name: str(value) for name, value in trainer.items() if value is not None}
+    if given:
+        parsed["trainer"] = {**parsed.get("trainer", {}), **given}
+    return parsed
+
+
+def load_plugins() -> Any:
+    """The installed plug-ins; broken ones are named on stderr."""
+    from focus_core.plugins import load
+
+    plugins = load()
+    for broken in plugins.broken:
+        print(f"focus: {broken}", file=sys.stderr)
+    return plugins
+
+
+def writable_directory(path: Path, option: str) -> Path:
+    """A directory for output, made now.
+
+    Raises:
+        UsageError: It cannot be.
+    """
+    from focus_core.errors import UsageError
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}; name another directory") from error
+    if not os.access(path, os.W_OK):
+        raise UsageError(f"{option} {path} cannot be written; name another directory")
+    return path

@@ -1,0 +1,81 @@
+"""``focus collect``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from focus_core.cli._common import (
+    JsonOption,
+    ModelOption,
+    ProblemsOption,
+    SeedOption,
+    SetOption,
+    TaskOption,
+    TrainerOption,
+    load_plugins,
+    run,
+    settings,
+    writable_directory,
+)
+
+__all__ = ["collect"]
+
+# ruff: noqa: UP045  # Typer resolves these annotations at run time
+
+
+def collect(
+    task: TaskOption,
+    output: Annotated[Path, typer.Option("--output", help="Directory for records and trees.")],
+    trainer: TrainerOption = "local",
+    model: ModelOption = None,
+    problems: ProblemsOption = None,
+    first: Annotated[int, typer.Option("--first", min=0, help="Index of the first problem.")] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, help="Problems to collect.")] = 1,
+    search: Annotated[
+        Optional[str], typer.Option("--search", help="selective or independent.")
+    ] = None,
+    recipe: Annotated[Optional[str], typer.Option("--recipe", help="direct or group.")] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge/--per-edge", help="One actor record per path, or per edge.")
+    ] = False,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Keep trees with failed continuations.")
+    ] = False,
+    checkpoint: Annotated[
+        Optional[str], typer.Option("--checkpoint", help="A saved state to sample from.")
+    ] = None,
+    seed: SeedOption = 0,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Collect trees without training: records and trees as files, the tree as text.
+
+    Writes actor.jsonl and critic.jsonl (all problems), and tree-N.json and tree-N.txt for each.
+    """
+    from focus_core.errors import UsageError
+    from focus_core.run.collecting import collect_to
+    from focus_core.run.config import RunConfig
+    from focus_core.run.session import prepare
+
+    config = RunConfig(
+        task=task,
+        trainer=trainer,
+        problems=problems,
+        search=search,
+        recipe=recipe,
+        allow_partial=allow_partial,
+        merge=merge,
+        seed=seed,
+        settings=settings(set_, model=model),
+    )
+    options: dict[str, Any] = {"seed": seed, "resume_from": checkpoint}
+    if checkpoint is None:
+        del options["resume_from"]
+    prepared = prepare(load_plugins(), config, options)
+    if first >= len(prepared.problems):
+        raise UsageError(f"--first {first}: there are {len(prepared.problems)} problems")
+    writable_directory(output, "--output")
+    run(collect_to(output, prepared, first=first, count=count, json=json))

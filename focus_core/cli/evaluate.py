@@ -1,0 +1,114 @@
+"""``focus eval``."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from focus_core.cli._common import (
+    JsonOption,
+    ModelOption,
+    ProblemsOption,
+    SeedOption,
+    SetOption,
+    TaskOption,
+    TrainerOption,
+    load_plugins,
+    run,
+    settings,
+)
+
+__all__ = ["evaluate"]
+
+# ruff: noqa: UP045  # Typer resolves these annotations at run time
+
+
+def evaluate(
+    task: TaskOption,
+    trainer: TrainerOption = "local",
+    model: ModelOption = None,
+    problems: ProblemsOption = None,
+    limit: Annotated[
+        Optional[int], typer.Option("--limit", min=1, help="Only the first so many problems.")
+    ] = None,
+    rollouts: Annotated[int, typer.Option("--rollouts", min=1, help="Rollouts per problem.")] = 1,
+    temperature: Annotated[
+        Optional[float],
+        typer.Option("--temperature", min=0.0, help="Instead of the task's own; 0 is greedy."),
+    ] = None,
+    checkpoint: Annotated[
+        Optional[str],
+        typer.Option("--checkpoint", help="A saved state, or a run directory: its newest one."),
+    ] = None,
+    seed: SeedOption = 0,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure a policy: unbranched rollouts, accuracy with a 95% confidence interval.
+
+    Without --problems it measures the task's held-out problems.
+    """
+    from rich.console import Console
+
+    from focus_core.run.config import RunConfig
+    from focus_core.run.directory import RunDirectory
+    from focus_core.run.evaluate import evaluate as measure
+    from focus_core.run.session import prepare
+
+    options: dict[str, Any] = {"seed": seed}
+    if checkpoint is not None:
+        is_run = (Path(checkpoint) / "state.json").is_file() and (
+            Path(checkpoint) / "config.json"
+        ).is_file()
+        options["resume_from"] = (
+            RunDirectory.open(Path(checkpoint)).state()[1] if is_run else checkpoint
+        )
+    config = RunConfig(
+        task=task,
+        trainer=trainer,
+        problems=problems,
+        eval_source=problems,
+        eval_problems=limit or sys.maxsize,
+        settings=settings(set_, model=model),
+    )
+    prepared = prepare(load_plugins(), config, options)
+    chosen = prepared.eval_problems
+
+    async def main() -> Any:
+        console = Console(stderr=True)
+        async with prepared.trainer as trainer:
+            with console.status(f"0 of {len(chosen)} problems") as status:
+                return await measure(
+                    await trainer.publish_policy(),
+                    chosen,
+                    prepared.collector_for,
+                    rollouts=rollouts,
+                    temperature=temperature,
+                    seed=seed,
+                    on_problem=lambda n: status.update(f"{n} of {len(chosen)} problems"),
+                )
+
+    found = run(main())
+    low, high = found.interval
+    if json:
+        print(
+            json_module.dumps(
+                {
+                    "accuracy": found.accuracy if found.returns else None,
+                    "low": low if found.returns else None,
+                    "high": high if found.returns else None,
+                    "rollouts": len(found.returns),
+                    "unfinished": found.unfinished,
+                    "failed": len(found.failures),
+                    "tokens": found.tokens,
+                }
+            )
+        )
+    else:
+        print(f"accuracy on {len(chosen)} problems: {found}")
+    if found.failures and not found.returns:
+        raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""``focus plugins``."""
+
+from __future__ import annotations
+
+import json as json_module
+
+from focus_core.cli._common import JsonOption
+
+__all__ = ["plugins"]
+
+KINDS = ("task", "trainer", "lane", "converter", "observer")
+
+
+def plugins(json: JsonOption = False) -> None:
+    """List what is installed: tasks, trainers, lanes, converters, observers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from focus_core.plugins import load
+
+    found = load()
+    rows = [
+        {
+            "kind": kind,
+            "name": spec.name,
+            "description": spec.description,
+            "distribution": owner,
+            "capabilities": sorted(spec.capabilities),
+        }
+        for kind in KINDS
+        for spec, owner in found.specs(kind).values()
+    ]
+    broken = [
+        {"name": b.name, "distribution": b.distribution, "error": b.error} for b in found.broken
+    ]
+    if json:
+        for row in (*rows, *({"kind": "broken", **row} for row in broken)):
+            print(json_module.dumps(row))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("kind", "name", "description", "distribution"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(str(row[column]) for column in ("kind", "name", "description", "distribution"))
+        )
+    console = Console()
+    console.print(table)
+    for plugin in found.broken:
+        console.print(str(plugin), style="red", markup=False)

@@ -1,0 +1,1 @@
+"""A run: its directory, its evaluation, and the session that ties task and trainer together."""

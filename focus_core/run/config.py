@@ -1,0 +1,70 @@
+"""Everything a run is made from, as one value that a run directory can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from focus_core.errors import UnknownNameError, UsageError
+from focus_core.options import closest
+
+__all__ = ["RunConfig", "parse_settings"]
+
+SECTIONS = ("task", "search", "recipe", "trainer")
+
+
+@attrs.frozen(kw_only=True)
+class RunConfig:
+    """What ``focus train`` was asked for; see its ``--help`` for each field."""
+
+    task: str
+    trainer: str = "local"
+    problems: str | None = None
+    steps: int = 10
+    async_depth: int = 1
+    problems_per_step: int | None = None
+    critic_output: str | None = None
+    search: str | None = None
+    recipe: str | None = None
+    seed: int = 0
+    deadline: float | None = None
+    min_abs_advantage: float | None = None
+    allow_partial: bool = False
+    merge: bool | None = None
+    failure_rate: float = 0.2
+    max_tokens: int | None = None
+    eval_every: int | None = None
+    eval_source: str | None = None
+    eval_problems: int | None = None
+    save_every: int | None = None
+    settings: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+
+    def options(self, section: str) -> dict[str, Any]:
+        """What ``--set SECTION.NAME=VALUE`` gave."""
+        return dict(self.settings.get(section, {}))
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
+    """``KEY=VALUE`` pairs by section.
+
+    Raises:
+        UsageError: A pair without ``=`` or without a section.
+        UnknownNameError: A section that does not exist.
+    """
+    settings: dict[str, dict[str, str]] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not equals or not dot or not name:
+            raise UsageError(
+                f"--set {pair!r}: write SECTION.NAME=VALUE, for example task.segment_tokens=24"
+            )
+        if section not in SECTIONS:
+            raise UnknownNameError(
+                f"--set {pair!r}: no section {section!r}{closest(section, SECTIONS)}; "
+                f"sections: {', '.join(SECTIONS)}"
+            )
+        settings.setdefault(section, {})[name] = value
+    return settings

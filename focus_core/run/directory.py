@@ -1,0 +1,142 @@
+"""A run's directory: configuration, reports, records, checkpoints, and where to resume.
+
+::
+
+    config.json         what the run was asked for
+    metrics.jsonl       one step report a line
+    evaluations.jsonl   one evaluation a line
+    critic-targets/     critic records, one file per batch
+    checkpoints/        what the trainer saved
+    state.json          the newest checkpoint and the progress it holds; replaced atomically
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from focus_core.errors import DataError, UsageError
+from focus_core.records import StepReport
+from focus_core.run.config import RunConfig
+from focus_core.schedule import Progress
+from focus_core.sinks import write_atomically
+
+__all__ = ["RunDirectory", "to_json"]
+
+
+def to_json(value: Any) -> Any:
+    """JSON types only: numpy scalars become numbers, and numbers that are not finite ``null``."""
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+@attrs.frozen
+class RunDirectory:
+    """The files of one run.
+
+    Args:
+        path: The directory.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig) -> RunDirectory:
+        """Make a new run's directory.
+
+        Raises:
+            UsageError: It holds a run already, or is a file.
+        """
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"--run-dir {path} is a file; name a directory")
+        if (path / "config.json").exists():
+            raise UsageError(f"{path} holds a run already; use --resume {path}, or another name")
+        directory = cls(path)
+        try:
+            directory._write("config.json", attrs.asdict(config))
+        except OSError as error:
+            raise UsageError(f"--run-dir {path} cannot be written: {error.strerror}") from error
+        return directory
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """An existing run's directory.
+
+        Raises:
+            DataError: There is no run in it, or its last checkpoint is missing.
+        """
+        directory = cls(path)
+        directory.config()
+        directory.state()
+        return directory
+
+    def config(self) -> dict[str, Any]:
+        """What the run was asked for."""
+        return self._read("config.json", "give the directory of a run that focus train made")
+
+    def state(self) -> tuple[Progress, str]:
+        """The newest checkpoint's progress and reference."""
+        state = self._read("state.json", "the run has no checkpoint yet; start it again")
+        try:
+            return Progress(**state["progress"]), str(state["reference"])
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"not a run's state: {error}",
+                path=self.path / "state.json",
+                remedy="restore the file, or start the run again",
+            ) from error
+
+    def saved(self, reference: str, progress: Progress) -> None:
+        """Record a checkpoint; from now on a resume starts there."""
+        self._write("state.json", {"progress": attrs.asdict(progress), "reference": reference})
+
+    def report(self, report: StepReport) -> None:
+        """Append a step report."""
+        self._append("metrics.jsonl", asdict(report))
+
+    def evaluation(self, learner_step: int, metrics: Mapping[str, Any]) -> None:
+        """Append an evaluation."""
+        self._append("evaluations.jsonl", {"learner_step": learner_step, **metrics})
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the trainer saves."""
+        return self.path / "checkpoints"
+
+    def _append(self, name: str, value: Mapping[str, Any]) -> None:
+        line = json.dumps(to_json(value), allow_nan=False) + "\n"
+        handle = os.open(self.path / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, line.encode())
+        finally:
+            os.close(handle)
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        write_atomically(self.path / name, json.dumps(value, indent=2) + "\n")
+
+    def _read(self, name: str, remedy: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError("no such file", path=path, remedy=remedy) from None
+        except (OSError, ValueError) as error:
+            raise DataError(f"cannot be read: {error}", path=path, remedy=remedy) from error
+        if not isinstance(value, dict):
+            raise DataError("not a JSON object", path=path, remedy=remedy)
+        return value
