@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -47,7 +45,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except (KeyboardInterrupt, asyncio.CancelledError):
+        except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
         except BrokenPipeError:  # the reader of our output went away
@@ -67,14 +65,19 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; SIGINT and SIGTERM cancel it and wait until it has cleaned up."""
+    import asyncio
+    import signal
 
-    async def guarded() -> T:
+    async def stoppable() -> T:
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await main
 
-    return asyncio.run(guarded())
+    try:
+        return asyncio.run(stoppable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def settings(pairs: list[str] | None, **trainer: Any) -> dict[str, dict[str, Any]]:
