@@ -70,8 +70,9 @@ class Policy(Protocol):
     """A frozen snapshot that can be sampled.
 
     Optional attributes: ``context_length`` (most tokens of prompt and reply together; ``None``
-    or absent: unlimited) and ``aclose()`` (awaited by the scheduler after the snapshot's last
-    tree).
+    or absent: unlimited), ``end_tokens`` (ids that end a turn; they are left out of the text of a
+    finished turn, to which the chat template adds its own) and ``aclose()`` (awaited by the
+    scheduler after the snapshot's last tree).
     """
 
     @property
