@@ -82,7 +82,7 @@ class Collection:
         self.values = backup(self.tree, gamma=collector.gamma, kappa=collector.kappa)
         credit = collector.recipe.credit(self.tree, self.values, gamma=collector.gamma)
         self.advantages = credit.advantages
-        self.counts.update(credit.counts)
+        dict.update(self.counts, credit.counts)  # set, not added: preparing again says the same
         return self
 
     def context(self, node: int) -> Any:

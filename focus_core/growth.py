@@ -14,7 +14,7 @@ from focus_core.agent.agent import Agent
 from focus_core.agent.env import Transition
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
-from focus_core.errors import DeadlineError
+from focus_core.errors import CriticError, DeadlineError
 from focus_core.policy import Generation
 from focus_core.records import Problem
 from focus_core.search import Frontier
@@ -109,6 +109,7 @@ class Growth:
                 self._plant()
             except Exception as error:  # the user's environment, policy or critic
                 self._fail("environment", ROOT, -1, error)
+                self.stopped = self.stopped or "the root could not be made"
                 return
             search = self._collector.search
             self._frontier = search.start(
@@ -128,8 +129,7 @@ class Growth:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-            if self._root_prediction is not None:
-                await asyncio.wait({self._root_prediction})
+            await self._root_value()
             self.stopped = self.stopped or self._frontier.stopped
         finally:
             if self._root_prediction is not None:
@@ -149,8 +149,18 @@ class Growth:
             snapshot=env.snapshot() if agent.forkable else None,
             forkable=agent.forkable,
         )
-        self.tree.workspace[ROOT] = getattr(env, "workspace", None)
+        self.tree.workspace[ROOT] = _files(env)
         self._root_prediction = self._predict(ROOT, -1)
+
+    async def _root_value(self) -> None:
+        """Wait for the root's prediction, which is part of no continuation's deadline."""
+        task, deadline = self._root_prediction, self._collector.deadline
+        if task is None or (self.stopped and self._fail_fast):
+            return
+        await asyncio.wait({task}, timeout=deadline)
+        if not task.done():
+            late = DeadlineError(f"the root's prediction took longer than {deadline} s")
+            self._fail("prediction", ROOT, -1, late)
 
     def _forget(self) -> None:
         """Drop the environments' states: they served branching only."""
@@ -266,8 +276,7 @@ class Growth:
         now.at = node
         if kind == OPEN and agent.forkable:
             tree.snapshot[node] = env.snapshot()
-            workspace = getattr(env, "workspace", None)
-            tree.workspace[node] = workspace.fork() if isinstance(workspace, Workspace) else None
+            tree.workspace[node] = _files(env)
             tree.forkable[node] = 1
         if kind != TERMINAL:
             prediction = self._predict(node, now.launch)
@@ -278,7 +287,7 @@ class Growth:
     def _open_turn(self, node: int) -> list[int]:
         """Tokens sampled so far in the turn that goes on at ``node``."""
         segments = []
-        while node != ROOT and not len(self.tree.rendered(node)) and not self.tree.fresh[node]:
+        while node != ROOT and not self.tree.ends_turn(node):
             segments.append(self.tree.generated(node)[0].tolist())
             node = self.tree.parent[node]
         return [token for segment in reversed(segments) for token in segment]
@@ -327,6 +336,19 @@ class Growth:
             tree.prediction[node] = await critic.predict(text, self._execution)
         except Exception as error:  # the user's critic
             self._fail("prediction", node, launch, error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            lost = CriticError("the critic raised CancelledError, and nobody cancelled it")
+            lost.__cause__ = error
+            self._fail("prediction", node, launch, lost)
+
+
+def _files(env: Any) -> Workspace | None:
+    """A fork of the environment's files, if it keeps any here."""
+    workspace = getattr(env, "workspace", None)
+    return workspace.fork() if isinstance(workspace, Workspace) else None
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:

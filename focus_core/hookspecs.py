@@ -18,6 +18,8 @@ Hooks register and observe. Whatever is awaited is a method on a protocol object
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from focus_core.specs import ConverterSpec, LaneSpec, ObserverSpec, TaskSpec, TrainerSpec
     from focus_core.trainer import Trainer
 
-__all__ = ["Hooks", "hookimpl", "hookspec"]
+__all__ = ["Hooks", "hookimpl", "hookspec", "new_manager"]
 
 hookspec = pluggy.HookspecMarker("focus")
 hookimpl = pluggy.HookimplMarker("focus")
@@ -118,3 +120,13 @@ class Hooks:
     @hookspec
     def focus_run_finished(self, event: RunFinished) -> None:
         """Once, at the end."""
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A manager of these hooks; with ``FOCUS_TRACE=1`` it prints each call to stderr."""
+    manager = pluggy.PluginManager("focus")
+    manager.add_hookspecs(Hooks)
+    if os.environ.get("FOCUS_TRACE"):
+        manager.trace.root.setwriter(sys.stderr.write)
+        manager.enable_tracing()
+    return manager

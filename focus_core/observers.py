@@ -8,7 +8,8 @@ from typing import Any
 
 import pluggy
 
-from focus_core.hookspecs import Hooks
+from focus_core.errors import PluginError
+from focus_core.hookspecs import new_manager
 
 __all__ = ["Observers"]
 
@@ -20,19 +21,30 @@ class Observers:
 
     Args:
         observers: Objects with ``hookimpl`` methods, told in this order.
+
+    Raises:
+        PluginError: A method is no hook, or its parameters do not fit.
     """
 
     def __init__(self, observers: Sequence[object] = ()) -> None:
-        self._manager = pluggy.PluginManager("focus")
-        self._manager.add_hookspecs(Hooks)
+        self._manager = new_manager()
         for observer in reversed(observers):  # pluggy calls the last registered first
-            self._manager.register(observer)
-        self._manager.check_pending()
+            try:
+                self._manager.register(observer)
+                self._manager.check_pending()
+            except (ValueError, pluggy.PluginValidationError) as error:
+                raise PluginError(f"observer {_name(observer)}: {error}") from error
 
     def notify(self, hook: str, event: Any) -> None:
         """Call one hook on every observer, one at a time; failures are logged."""
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
+            name = _name(implementation.plugin)
+            self._manager.trace(hook, name)
             try:
                 implementation.function(*[event][: len(implementation.argnames)])
             except Exception:
-                _log.exception("observer %s failed in %s", implementation.plugin_name, hook)
+                _log.exception("observer %s failed in %s", name, hook)
+
+
+def _name(observer: object) -> str:
+    return type(observer).__qualname__

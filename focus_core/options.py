@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import json
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import attrs
@@ -19,11 +21,12 @@ __all__ = ["build", "closest", "evolve", "options_of"]
 
 def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The keyword parameters of a class or function, with resolved annotations."""
-    target = factory.__init__ if inspect.isclass(factory) else factory
-    try:
-        hints = typing.get_type_hints(target)
-    except NameError:  # a name that only type checkers import
-        hints = {}
+    target = inspect.unwrap(factory.__init__ if inspect.isclass(factory) else factory)
+    hints: dict[str, Any] = {}
+    for name, annotation in getattr(target, "__annotations__", {}).items():
+        one = types.SimpleNamespace(__annotations__={name: annotation})
+        with contextlib.suppress(Exception):  # a name that only type checkers import
+            hints |= typing.get_type_hints(one, getattr(target, "__globals__", {}))
     return {
         name: parameter.replace(annotation=hints.get(name, Any))
         for name, parameter in inspect.signature(factory).parameters.items()
@@ -118,22 +121,29 @@ def _convert(text: str, kind: Any, name: str) -> Any:
         raise UsageError(f"{name}={text!r} is not true or false")
     if kind in (int, float):
         try:
-            return kind(text)
+            number = kind(text)
+            if number == number:  # not NaN
+                return number
+            raise ValueError("NaN")
         except ValueError:
             article = "an integer" if kind is int else "a number"
             raise UsageError(f"{name}={text!r} is not {article}") from None
-    if kind is str:
-        return text
+    if kind is str or (inspect.isclass(kind) and issubclass(kind, PurePath)):
+        return kind(text)
     if kind is type(None):
         raise UsageError(f"{name}={text!r} is not none")
     value = _json(text)
     plain = origin or kind
-    if plain is tuple or (inspect.isclass(plain) and issubclass(tuple, plain)):
-        if isinstance(value, str):
-            value = value.split(",")
-        if isinstance(value, list):
-            return tuple(value)
-    if inspect.isclass(plain) and isinstance(value, plain):
+    if plain in (tuple, list, Sequence) and not isinstance(value, dict):
+        items = value if isinstance(value, list) else [i.strip() for i in text.split(",") if text]
+        kinds = typing.get_args(kind) or (Any,)
+        if plain is not tuple or kinds[-1] is Ellipsis or kinds == (Any,):
+            kinds = kinds[:1] * len(items)
+        if len(kinds) == len(items):
+            texts = [item if isinstance(item, str) else json.dumps(item) for item in items]
+            made = [_convert(t, k, name) for t, k in zip(texts, kinds, strict=True)]
+            return made if plain is list else tuple(made)
+    elif inspect.isclass(plain) and isinstance(value, plain):
         return value
     raise UsageError(f"{name}={text!r} is not {_name(kind)}")
 
@@ -141,7 +151,7 @@ def _convert(text: str, kind: Any, name: str) -> Any:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

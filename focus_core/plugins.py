@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -20,20 +19,27 @@ import pluggy
 
 from focus_core import builtin
 from focus_core.errors import PluginError, UnknownNameError, UsageError
-from focus_core.hookspecs import Hooks
+from focus_core.hookspecs import new_manager
 from focus_core.options import build, closest
-from focus_core.specs import Spec, TrainerSpec
+from focus_core.specs import (
+    ConverterSpec,
+    LaneSpec,
+    ObserverSpec,
+    Spec,
+    TaskSpec,
+    TrainerSpec,
+)
 from focus_core.trainer import Trainer
 
 __all__ = ["BrokenPlugin", "Plugins", "load"]
 
 GROUP = "focus"
-_KINDS = {
-    "task": "focus-task-{}",
-    "trainer": "focus-adapter-{}",
-    "lane": "focus-lane-{}",
-    "converter": "focus-adapter-{}",
-    "observer": "focus-observer-{}",
+_KINDS: Mapping[str, tuple[type[Spec], str]] = {
+    "task": (TaskSpec, "focus-task-{}"),
+    "trainer": (TrainerSpec, "focus-adapter-{}"),
+    "lane": (LaneSpec, "focus-lane-{}"),
+    "converter": (ConverterSpec, "focus-adapter-{}"),
+    "observer": (ObserverSpec, "focus-observer-{}"),
 }
 
 
@@ -67,8 +73,7 @@ class Plugins:
     """
 
     def __init__(self) -> None:
-        self.manager = pluggy.PluginManager(GROUP)
-        self.manager.add_hookspecs(Hooks)
+        self.manager = new_manager()
         self.broken: list[BrokenPlugin] = []
         self._owners: dict[str, str] = {}
         self.register(builtin, "focus-core")
@@ -83,7 +88,7 @@ class Plugins:
             self.manager.register(plugin, name)
             self.manager.check_pending()
         except (ValueError, pluggy.PluginValidationError) as error:
-            if self.manager.has_plugin(name):
+            if self.manager.get_plugin(name) is plugin and name not in self._owners:
                 self.manager.unregister(name=name)
             raise PluginError(f"plug-in {name!r}: {error}") from error
         self._owners[name] = owner or name
@@ -103,18 +108,24 @@ class Plugins:
     _observers = cached_property(lambda self: self._collect("observers"))
 
     def _collect(self, kinds: str) -> dict[str, tuple[Spec, str]]:
-        found: dict[str, tuple[Spec, str]] = {}
+        kind, found = kinds[:-1], dict[str, tuple[Spec, str]]()
         for implementation in getattr(self.manager.hook, f"focus_{kinds}").get_hookimpls():
             owner = self._owners[implementation.plugin_name]
-            specs = implementation.function()
+            self.manager.trace(f"focus_{kinds}", owner)
+            try:
+                specs = list(implementation.function())
+            except Exception as error:
+                raise PluginError(f"{owner}: focus_{kinds}: {_one_line(error)}") from error
+            wanted, _ = _KINDS[kind]
             for spec in specs:
-                if not isinstance(spec, Spec):
+                if not isinstance(spec, wanted):
                     raise PluginError(
-                        f"{owner}: focus_{kinds} returned {type(spec).__name__}, not a spec"
+                        f"{owner}: focus_{kinds} returned a {type(spec).__name__}, "
+                        f"not a {wanted.__name__}"
                     )
                 if spec.name in found:
                     raise PluginError(
-                        f"{found[spec.name][1]} and {owner} both offer {kinds[:-1]} "
+                        f"{found[spec.name][1]} and {owner} both offer {kind} "
                         f"{spec.name!r}; uninstall one, or set FOCUS_PLUGINS"
                     )
                 found[spec.name] = spec, owner
@@ -130,7 +141,7 @@ class Plugins:
         known = self.specs(kind)
         if name not in known:
             broken = "".join(f"; {plugin}" for plugin in self.broken if plugin.name == name)
-            package = _KINDS[kind].format(name)
+            package = _KINDS[kind][1].format(name)
             raise UnknownNameError(
                 f"no {kind} {name!r}{closest(name, known)}; installed: "
                 f"{', '.join(known) or 'none'}; if it is a package: pip install {package}{broken}"
@@ -175,10 +186,8 @@ def resolve(spec: Spec) -> Any:
 def load() -> Plugins:
     """Load the installed plug-ins, a broken one apart."""
     plugins = Plugins()
-    if os.environ.get("FOCUS_TRACE"):
-        plugins.manager.trace.root.setwriter(sys.stderr.write)
-        plugins.manager.enable_tracing()
-    wanted = {name for name in os.environ.get("FOCUS_PLUGINS", "").split(",") if name}
+    names = os.environ.get("FOCUS_PLUGINS", "").split(",")
+    wanted = {name.strip() for name in names if name.strip()}
     for point in sorted(entry_points(group=GROUP), key=lambda p: (_owner(p), p.name)):
         owner = _owner(point)
         if wanted and point.name not in wanted and owner.split()[0] not in wanted:
@@ -186,14 +195,16 @@ def load() -> Plugins:
         try:
             plugins.register(point.load(), f"{owner.split()[0]}:{point.name}", owner)
         except Exception as error:  # a broken plug-in must not break the others
-            line = " ".join(str(error).split())
-            broken = BrokenPlugin(point.name, owner, f"{type(error).__name__}: {line}")
-            plugins.broken.append(broken)
+            plugins.broken.append(BrokenPlugin(point.name, owner, _one_line(error)))
     return plugins
 
 
 def _owner(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _importable(module: str) -> bool:

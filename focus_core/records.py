@@ -7,8 +7,10 @@ record take either.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -135,6 +137,8 @@ class ActorRecord:
                 f"tokens and logprobs must be two sequences of one length, got shapes "
                 f"{self.tokens.shape} and {self.logprobs.shape}"
             )
+        if (self.tokens < 0).any():
+            raise RecordError("a token is negative")
         if not np.isfinite(self.logprobs).all():
             at = int(np.flatnonzero(~np.isfinite(self.logprobs))[0])
             raise RecordError(f"logprobs[{at}] is {self.logprobs[at]}; it must be finite")
@@ -223,28 +227,22 @@ class ActorRecord:
                 disagree with the reward or the mask.
         """
         _check_header(plain, "actor")
-        columns = {key: plain.get(key) for key in ("tokens", "loss_mask", "logprobs")}
-        for key, column in columns.items():
-            if column is None or isinstance(column, str):
-                raise RecordError(f"the actor record has no list {key!r}")
-        tokens, mask, logprobs = columns.values()
-        size = len(tokens)  # type: ignore[arg-type]  # checked just above
-        for key, column in columns.items():
-            if len(column) != size:  # type: ignore[arg-type]
-                raise RecordError(f"{key!r} has {len(column)} entries for {size} tokens")  # type: ignore[arg-type]
-        mask = _numbers("loss_mask", mask)
+        keys = ("tokens", "loss_mask", "logprobs")
+        tokens, mask, logprobs = columns = [_numbers(key, plain.get(key)) for key in keys]
+        for key, column in zip(keys, columns, strict=True):
+            if len(column) != len(tokens):
+                raise RecordError(f"{key!r} has {len(column)} entries for {len(tokens)} tokens")
         if not np.isin(mask, (0, 1)).all():
             raise RecordError("loss_mask must hold 0 and 1 only")
         advantages = _advantages(plain, mask)
         if (advantages[mask == 0] != 0).any():
             raise RecordError("a token outside the loss mask has an advantage")
-        whole = _numbers("tokens", tokens)
-        if (whole != np.floor(whole)).any() or (whole < 0).any() or (whole >= 2**31).any():
+        if (tokens != np.floor(tokens)).any() or (tokens < 0).any() or (tokens >= 2**31).any():
             raise RecordError("tokens must be integers from 0 to 2**31 - 1")
-        metadata = dict(plain.get("metadata") or {})
+        metadata = _metadata(plain)
         return cls(
-            whole.astype(np.int32),
-            _numbers("logprobs", logprobs).astype(np.float32),
+            tokens.astype(np.int32),
+            logprobs.astype(np.float32),
             _spans(mask, advantages, metadata.pop("spans", None), metadata.get("edge")),
             metadata,
         )
@@ -260,28 +258,44 @@ def _check_header(plain: Mapping[str, Any], lane: str) -> None:
 def _numbers(key: str, values: Any) -> NDArray[np.float64]:
     """A flat, finite float64 array, or a complaint naming the first offender."""
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        array = np.full(1, np.nan)
-    if array.ndim != 1 or not np.isfinite(array).all():
+        array = np.asarray(values)
+    except ValueError:  # ragged
+        array = np.asarray(None)
+    if array.ndim != 1 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
         raise RecordError(f"{key!r} must be a flat list of finite numbers")
-    return array
+    return array.astype(np.float64)
+
+
+def _number(key: str, value: Any) -> float:
+    """A finite float, or a complaint."""
+    number = math.nan
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise RecordError(f"{key} is {value!r}; it must be a finite number")
+    return number
+
+
+def _metadata(plain: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = plain.get("metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise RecordError(f"metadata is {metadata!r}; it must be an object")
+    return dict(metadata or {})
 
 
 def _advantages(plain: Mapping[str, Any], mask: NDArray[np.float64]) -> NDArray[np.float64]:
     reward = plain.get("reward")
-    if reward is not None and not (
-        isinstance(reward, int | float | np.number) and math.isfinite(reward)
-    ):
-        raise RecordError(f"reward is {reward!r}; it must be a finite number or null")
+    if reward is not None:
+        reward = _number("reward", reward)
     if plain.get("advantages") is None:
         if reward is None:
             raise RecordError("the record has neither 'advantages' nor 'reward'")
-        return mask * float(reward)
+        return mask * reward
     advantages = _numbers("advantages", plain["advantages"])
     if advantages.shape != mask.shape:
         raise RecordError(f"'advantages' has {len(advantages)} entries for {len(mask)} tokens")
-    if reward is not None and (advantages != mask * float(reward)).any():
+    if reward is not None and (advantages != mask * reward).any():
         raise RecordError(f"'advantages' disagree with reward {reward!r} on the loss mask")
     return advantages
 
@@ -291,10 +305,15 @@ def _spans(
 ) -> tuple[Span, ...]:
     """Spans as named by a merged record, else runs of the mask with one advantage."""
     if named is not None:
-        spans = tuple(
-            Span(int(start), int(stop), float(advantages[int(start)]), edge)
-            for start, stop, edge in named
-        )
+        try:
+            spans = tuple(
+                Span(operator.index(start), operator.index(stop), float(advantages[start]), edge)
+                for start, stop, edge in named
+            )
+        except (TypeError, ValueError, IndexError):
+            raise RecordError(
+                f"metadata 'spans' is {named!r}; it must hold [start, stop, edge]"
+            ) from None
         covered = np.zeros_like(mask)
         for span in spans:
             covered[span.start : span.stop] += 1
@@ -305,7 +324,7 @@ def _spans(
         return spans
     if not mask.any():
         return ()
-    change = np.flatnonzero(np.diff(mask) | (np.diff(advantages) != 0)) + 1
+    change = np.flatnonzero((np.diff(mask) != 0) | (np.diff(advantages) != 0)) + 1
     edges = np.concatenate(([0], change, [len(mask)]))
     return tuple(
         Span(int(start), int(stop), float(advantages[start]), edge)
@@ -354,14 +373,9 @@ class CriticRecord:
             RecordError: A key is missing or the target is not a finite number.
         """
         _check_header(plain, "critic")
-        target = plain.get("target")
-        if (
-            "context" not in plain
-            or isinstance(target, bool)
-            or not isinstance(target, int | float)
-        ):
-            raise RecordError("a critic record needs a 'context' and a number 'target'")
-        return cls(plain["context"], float(target), dict(plain.get("metadata") or {}))
+        if "context" not in plain:
+            raise RecordError("the critic record has no 'context'")
+        return cls(plain["context"], _number("target", plain.get("target")), _metadata(plain))
 
 
 def as_actor(record: ActorRecord | Mapping[str, Any]) -> ActorRecord:

@@ -8,11 +8,12 @@ For three updates at depth 1 the batches are sampled at behaviour steps 0, 0, 1 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import attrs
 
@@ -36,6 +37,8 @@ from focus_core.records import ActorRecord, Batch, Problem, StepReport
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
 from focus_core.trainer import Trainer
+
+T = TypeVar("T")
 
 __all__ = ["Limits", "Progress", "check_batch", "run_schedule"]
 
@@ -168,8 +171,13 @@ async def run_schedule(
     """
     if not problems:
         raise ValueError("there are no problems to train on")
-    for name, number in (("steps", steps), ("problems_per_step", problems_per_step)):
-        if number < 1:
+    for name, number in (
+        ("steps", steps),
+        ("problems_per_step", problems_per_step),
+        ("eval_every", eval_every),
+        ("save_every", save_every),
+    ):
+        if number is not None and number < 1:
             raise ValueError(f"{name} is {number}; it must be at least 1")
     if async_depth not in (0, 1):
         raise ValueError(f"async_depth is {async_depth}; it must be 0 or 1")
@@ -235,6 +243,8 @@ class _Loop:
         """Every batch trains once, in order; no collection is launched that is not trained."""
         self.end = self.progress.batch + steps
         self.newest_step = self.progress.learner_step
+        if self._spent():
+            return self.reports
         try:
             await self._publish()
             self._launch()
@@ -249,6 +259,12 @@ class _Loop:
                 if not self.async_depth and not last:
                     self._launch()
             return self.reports
+        except Exception as error:
+            first = self._failed_collection()
+            if first is None or first is error:
+                raise
+            first.add_note(f"afterwards: {type(error).__name__}: {error}")
+            raise first from first.__cause__
         finally:
             await self._wind_down()
 
@@ -261,7 +277,8 @@ class _Loop:
     async def _publish(self) -> None:
         """Take a snapshot of the learner for the collections to come."""
         old = self.newest
-        self.newest = policy = await self.trainer.publish_policy()
+        with _noted(f"publishing the policy of step {self.progress.learner_step}"):
+            self.newest = policy = await self.trainer.publish_policy()
         self.newest_step = self.progress.learner_step
         self.open_policies.append(policy)
         if old is not None and self.pending is None:
@@ -279,6 +296,11 @@ class _Loop:
                 await close()
 
     # Collection -------------------------------------------------------------------------------
+
+    def _failed_collection(self) -> BaseException | None:
+        """The error of the outstanding collection, if it has failed by now."""
+        task = self.pending
+        return task.exception() if task and task.done() and not task.cancelled() else None
 
     def _launch(self, index: int | None = None) -> None:
         """Start collecting a batch with the newest policy."""
@@ -348,7 +370,7 @@ class _Loop:
     async def _tree(
         self, index: int, place: int, policy: Policy, behavior_step: int, problem: Problem
     ) -> tuple[Collection, Sequence[ActorRecord], Sequence[Any], dict[str, Sequence[Any]]]:
-        try:
+        with _noted(f"collecting problem {problem.id!r} for batch {index}"):
             async with self.collector_for(policy, problem) as collector:
                 collection = await collector.collect(
                     problem,
@@ -358,10 +380,7 @@ class _Loop:
                     fail_fast=not self.allow_partial,
                 )
             stamp = {"batch": index, "problem": problem.id, "behavior_step": behavior_step}
-            return await asyncio.to_thread(self._finish, collection, stamp)
-        except Exception as error:
-            error.add_note(f"while collecting problem {problem.id!r} for batch {index}")
-            raise
+            return await _in_thread(self._finish, collection, stamp)
 
     def _finish(
         self, collection: Collection, stamp: dict[str, Any]
@@ -428,27 +447,14 @@ class _Loop:
             self.on_step(report)
 
     async def _update(self, batch: Batch) -> Mapping[str, Any]:
-        """Update while the next collection runs; of two errors the first is raised."""
+        """Update while the next collection runs."""
         self.observers.notify("focus_update_started", UpdateStarted(batch=batch))
-        update = asyncio.ensure_future(self.trainer.update(batch))
-        try:
-            await asyncio.wait({update})
-            error, pending = update.exception(), self.pending
-            if error is not None and pending is not None and pending.done():
-                first = pending.exception()
-                if first is not None:
-                    first.add_note(
-                        f"afterwards the update of batch {batch.index} failed: {error!r}"
-                    )
-                    raise first
-            return update.result()
-        finally:
-            update.cancel()
-            await asyncio.gather(update, return_exceptions=True)
+        with _noted(f"updating on batch {batch.index}"):
+            return await self.trainer.update(batch)
 
     async def _look_back(self, metrics: dict[str, Any], *, last: bool) -> None:
         """What follows an update: a snapshot if one is needed, an evaluation, a checkpoint."""
-        if self.pending is not None and self.pending.done() and self.pending.exception():
+        if self._failed_collection() is not None:
             return  # the run ends with that error as soon as this step is reported
         done = self.progress.batch
         wants_eval = self.evaluate is not None and (
@@ -461,14 +467,16 @@ class _Loop:
             metrics.update(await self._evaluate())
         wants_save = self.save_every is not None and done % self.save_every == 0
         if self.on_saved is not None and (last or wants_save):
-            reference = await self.trainer.save_state(f"step-{self.progress.learner_step:06d}")
-            self.on_saved(reference, self.progress)
+            step = self.progress.learner_step
+            with _noted(f"saving the state of step {step}"):
+                self.on_saved(await self.trainer.save_state(f"step-{step:06d}"), self.progress)
 
     async def _evaluate(self) -> Mapping[str, Any]:
         """Measure the newest policy."""
         assert self.evaluate is not None  # the callers checked
         assert self.newest is not None  # published before
-        metrics = await self.evaluate(self.newest)
+        with _noted(f"evaluating the policy of step {self.newest_step}"):
+            metrics = await self.evaluate(self.newest)
         self.observers.notify(
             "focus_policy_evaluated",
             PolicyEvaluated(learner_step=self.newest_step, metrics=metrics),
@@ -483,7 +491,8 @@ class _Loop:
                 continue
             for record in records:
                 record.metadata["training"]["learner_step"] = batch.learner_step
-            await asyncio.to_thread(sink, [record.to_dict() for record in records])
+            with _noted(f"delivering the {name} records of batch {batch.index}"):
+                await _in_thread(sink, [record.to_dict() for record in records])
             self.observers.notify(
                 "focus_records_delivered",
                 RecordsDelivered(batch=batch.index, lane=name, count=len(records)),
@@ -491,15 +500,42 @@ class _Loop:
 
     async def _wind_down(self) -> None:
         """Cancel and await outstanding collection, then close the policies."""
+        running = sys.exception()
+        later: list[Exception] = []
         if self.pending is not None:
             self.pending.cancel()
             (outcome,) = await asyncio.gather(self.pending, return_exceptions=True)
-            running = sys.exception()
-            if running is not None and isinstance(outcome, Exception) and outcome is not running:
-                running.add_note(f"the collection of the next batch failed too: {outcome!r}")
+            if isinstance(outcome, Exception) and outcome is not running:
+                later.append(outcome)
             self.pending = None
         for policy in tuple(self.open_policies):
-            await self._close_policy(policy)
+            try:
+                await self._close_policy(policy)
+            except Exception as error:
+                later.append(error)
+        for failure in later:
+            if running is None:
+                raise failure
+            running.add_note(f"afterwards: {type(failure).__name__}: {failure}")
+
+
+@contextlib.contextmanager
+def _noted(doing: str) -> Iterator[None]:
+    """Say in an extension's error what was being done."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while {doing}")
+        raise
+
+
+async def _in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run in a thread; if cancelled, wait for the thread, so that it does not outlive the run."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    try:
+        return await asyncio.shield(work)
+    finally:
+        await asyncio.gather(work, return_exceptions=True)
 
 
 def _summary(collections: Sequence[Collection], actor: Sequence[ActorRecord]) -> dict[str, Any]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
 __all__ = ["ConverterSpec", "LaneSpec", "ObserverSpec", "Spec", "TaskSpec", "TrainerSpec"]
+
+
+def _tuple(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
+def _flags(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
 
 
 @attrs.frozen
@@ -27,11 +35,9 @@ class Spec:
     name: str
     description: str
     factory: str | Callable[..., Any]
-    requires: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=tuple)
+    requires: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_tuple)
     install: str | None = attrs.field(default=None, kw_only=True)
-    capabilities: frozenset[str] = attrs.field(
-        default=frozenset(), kw_only=True, converter=frozenset
-    )
+    capabilities: frozenset[str] = attrs.field(default=frozenset(), kw_only=True, converter=_flags)
 
 
 class TaskSpec(Spec):

@@ -54,10 +54,9 @@ class Rollout:
                 turns.append(open_turn)
             open_turn.tokens.extend(tokens.tolist())
             open_turn.logprobs.extend(logprobs.tolist())
-            rendered = tree.rendered(node).tolist()
-            if rendered or tree.fresh[node]:
+            if tree.ends_turn(node):
                 prefix = [] if tree.fresh[node] else open_turn.prefix + open_turn.tokens
-                prefix = prefix + rendered
+                prefix = prefix + tree.rendered(node).tolist()
                 open_turn = None
         return turns
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import typer
 
 from focus_core.cli._common import guarded
@@ -27,4 +30,7 @@ app.command()(guarded(plugins))
 
 def main() -> None:
     """Run a command. Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character it cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     app()

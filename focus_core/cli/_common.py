@@ -57,7 +57,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             if not isinstance(error, FocusError):
                 raise
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-            print(f"focus: {error}{notes}", file=sys.stderr)
+            print(" ".join(f"focus: {error}{notes}".splitlines()), file=sys.stderr)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
 
     return wrapped

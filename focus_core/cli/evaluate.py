@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -61,9 +62,9 @@ def evaluate(
 
     options: dict[str, Any] = {"seed": seed}
     if checkpoint is not None:
-        is_run = (Path(checkpoint) / "state.json").is_file() and (
-            Path(checkpoint) / "config.json"
-        ).is_file()
+        is_run = all(
+            os.path.isfile(os.path.join(checkpoint, name)) for name in ("state.json", "config.json")
+        )
         options["resume_from"] = (
             RunDirectory.open(Path(checkpoint)).state()[1] if is_run else checkpoint
         )

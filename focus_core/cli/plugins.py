@@ -15,6 +15,7 @@ def plugins(json: JsonOption = False) -> None:
     """List what is installed: tasks, trainers, lanes, converters, observers."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from focus_core.plugins import load
 
@@ -42,7 +43,7 @@ def plugins(json: JsonOption = False) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(
-            *(str(row[column]) for column in ("kind", "name", "description", "distribution"))
+            *(Text(str(row[column])) for column in ("kind", "name", "description", "distribution"))
         )
     console = Console()
     console.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from focus_core.cli._common import (
     load_plugins,
     run,
     settings,
+    writable_directory,
 )
 
 __all__ = ["train"]
@@ -179,6 +181,8 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     path = resume or run_dir or _new_directory(config)
     options |= {"checkpoint_dir": str(path / "checkpoints"), "seed": config.seed}
     prepared = prepare(plugins, config, options)
+    if config.critic_output is not None:
+        writable_directory(Path(config.critic_output), "--critic-output")
     if resume is None:
         directory = RunDirectory.create(path, config)
     out = sys.stderr if json else sys.stdout
@@ -224,7 +228,7 @@ def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict
 def _new_directory(config: Any) -> Path:
     stem = f"{config.task}-{config.trainer}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, count = Path("runs") / stem, 1
-    while path.exists():
+    while os.path.exists(path):
         count += 1
         path = Path("runs") / f"{stem}-{count}"
     return path

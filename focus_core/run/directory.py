@@ -31,15 +31,17 @@ from focus_core.sinks import write_atomically
 
 __all__ = ["RunDirectory", "to_json"]
 
+_MADE = ("metrics.jsonl", "evaluations.jsonl", "state.json")
+
 
 def to_json(value: Any) -> Any:
-    """JSON types only: numpy scalars become numbers, and numbers that are not finite ``null``."""
+    """JSON types only: numpy becomes numbers and lists, and what is not finite ``null``."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
@@ -60,14 +62,16 @@ class RunDirectory:
         """Make a new run's directory.
 
         Raises:
-            UsageError: It holds a run already, or is a file.
+            UsageError: It holds a run that made a step already, or is a file.
         """
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"--run-dir {path} is a file; name a directory")
-        if (path / "config.json").exists():
-            raise UsageError(f"{path} holds a run already; use --resume {path}, or another name")
         directory = cls(path)
         try:
+            if path.exists() and not path.is_dir():
+                raise UsageError(f"--run-dir {path} is a file; name a directory")
+            if any((path / name).exists() for name in _MADE):
+                raise UsageError(
+                    f"{path} holds a run already; use --resume {path}, or another name"
+                )
             directory._write("config.json", attrs.asdict(config))
         except OSError as error:
             raise UsageError(f"--run-dir {path} cannot be written: {error.strerror}") from error
@@ -87,11 +91,17 @@ class RunDirectory:
 
     def config(self) -> dict[str, Any]:
         """What the run was asked for."""
-        return self._read("config.json", "give the directory of a run that focus train made")
+        remedy = "give the directory of a run that focus train made"
+        saved = self._read("config.json", remedy)
+        try:
+            return attrs.asdict(RunConfig(**saved))
+        except TypeError as error:
+            message = f"not a run's configuration: {error}"
+            raise DataError(message, path=self.path / "config.json", remedy=remedy) from error
 
     def state(self) -> tuple[Progress, str]:
         """The newest checkpoint's progress and reference."""
-        state = self._read("state.json", "the run has no checkpoint yet; start it again")
+        state = self._read("state.json", "the run has no checkpoint; start another")
         try:
             return Progress(**state["progress"]), str(state["reference"])
         except (KeyError, TypeError) as error:

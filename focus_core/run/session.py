@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -12,7 +13,7 @@ from focus_core.collect import Collector
 from focus_core.errors import UnknownNameError, UsageError
 from focus_core.events import RunFinished, RunStarted
 from focus_core.observers import Observers
-from focus_core.options import closest, evolve, options_of
+from focus_core.options import build, closest, evolve, options_of
 from focus_core.plugins import Plugins, resolve
 from focus_core.policy import Policy
 from focus_core.recipes import DirectBranchTd, GroupCentered, Recipe
@@ -59,11 +60,9 @@ def prepare(plugins: Plugins, config: RunConfig, trainer_options: Mapping[str, A
     source = config.problems if config.problems is not None else task.defaults.source
     if source is None:
         raise UsageError(f"task {config.task!r} needs problems; give --problems FILE")
-    problems = task.problems(source)
-    if not problems:
-        raise UsageError(f"{source} holds no problems")
+    problems = _problems(task, source)
     eval_source = config.eval_source or task.defaults.eval_source
-    held_out = task.problems(eval_source) if eval_source is not None else problems
+    held_out = _problems(task, eval_source) if eval_source is not None else problems
     limit = config.eval_problems or task.defaults.eval_problems
     chosen = _chosen(config)
     spec = plugins.find("trainer", config.trainer)
@@ -74,7 +73,34 @@ def prepare(plugins: Plugins, config: RunConfig, trainer_options: Mapping[str, A
     def collector_for(policy: Policy, problem: Problem) -> Collector:
         return chosen(task.collector_for(policy, problem))
 
+    try:  # so that a wrong option stops the run before it starts
+        collector_for(cast("Policy", _Nobody()), problems[0])
+    except UsageError:
+        raise
+    except Exception:  # a task that uses its policy here: told with its first tree
+        pass
     return Prepared(config, task, problems, held_out[:limit], collector_for, trainer)
+
+
+class _Nobody:
+    """Stands in for the policy while options are checked: it can be held, not used."""
+
+    version = "none"
+
+    def prepare(self, *_: Any) -> Any:
+        raise RuntimeError("there is no policy yet")
+
+    decode = generate = prepare
+
+
+def _problems(task: Task, source: str) -> Sequence[Problem]:
+    try:
+        problems = task.problems(source)
+    except OSError as error:
+        raise UsageError(f"problems {source}: {error.strerror or error}") from error
+    if not problems:
+        raise UsageError(f"{source} holds no problems")
+    return problems
 
 
 def _chosen(config: RunConfig) -> Callable[[Collector], Collector]:
@@ -86,12 +112,11 @@ def _chosen(config: RunConfig) -> Callable[[Collector], Collector]:
     search_options, recipe_options = config.options("search"), config.options("recipe")
     if recipe_type is GroupCentered and "group_size" in recipe_options:
         search_options.setdefault("n", recipe_options.pop("group_size"))
-    # Checked here once, so that a wrong option stops the run before it starts.
     search: Search | None = (
-        None if search_type is None else evolve(search_type(), search_options, "search")
+        None if search_type is None else build(search_type, search_options, "search")
     )
     recipe: Recipe | None = (
-        None if recipe_type is None else evolve(recipe_type(), recipe_options, "recipe")
+        None if recipe_type is None else build(recipe_type, recipe_options, "recipe")
     )
 
     def changed(collector: Collector) -> Collector:
@@ -172,7 +197,14 @@ async def train(
                 status = "interrupted"
                 raise
             finally:
-                await trainer.close(status)
+                failed = sys.exception()
+                try:
+                    await trainer.close(status)
+                except Exception as error:
+                    status = "errored"
+                    if failed is None:
+                        raise
+                    failed.add_note(f"afterwards the trainer did not close: {error}")
     finally:
         observers.notify("focus_run_finished", RunFinished(status=status, reports=reports))
     return reports

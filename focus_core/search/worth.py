@@ -25,12 +25,21 @@ class Evidence:
     mean: float = 0.0
     in_flight: int = 0
     _squares: float = 0.0
+    _total: float = attrs.field(init=False)
+
+    @_total.default
+    def _sum(self) -> float:
+        return self.n * self.mean
 
     def observe(self, value: float) -> None:
-        """Add one return (Welford's update)."""
+        """Add one return (Welford's update).
+
+        The mean is a sum divided, so that states with the same outcomes in another order tie.
+        """
         self.n += 1
+        self._total += value
         delta = value - self.mean
-        self.mean += delta / self.n
+        self.mean = self._total / self.n
         self._squares += delta * (value - self.mean)
 
     @property

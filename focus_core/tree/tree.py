@@ -157,6 +157,14 @@ class Tree:
         """Tokens rendered after the edge to ``node``; a view."""
         return self._tokens[self._middle[node] : self._stop[node]]
 
+    def ends_turn(self, node: int) -> bool:
+        """Whether the environment answered with messages here, even if they rendered to nothing."""
+        return (
+            self._stop[node] > self._middle[node]
+            or bool(self.fresh[node])
+            or self.messages[node] is not self.messages[self.parent[node]]
+        )
+
     def path(self, node: int) -> list[int]:
         """Nodes from the root to ``node``, both included."""
         path = []

@@ -1,0 +1,159 @@
+"""Whether two sympy values are the same: exactly where both are exact, never by rounding.
+
+Rationals compare as rationals. Other constants are told apart by 30 digits and taken as equal
+only if they agree to more digits than either's rationals have, 60 at least. Functions are told
+apart by their values at fixed rational points (Schwartz-Zippel), where both are defined.
+"""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
+
+__all__ = ["proportional", "same_value", "value_at"]
+
+COARSE = 30
+"""Digits that tell two different numbers apart."""
+FINE = 60
+"""Digits that two equal numbers agree to, besides those of their rationals."""
+MOST_DIGITS = 3000
+POINTS = 12
+ENOUGH = 3
+"""Points at which both sides must be defined."""
+
+# Coordinates are p/q with primes p and q, so that no two symbols and no two points coincide.
+_PRIMES = tuple(sympy.primerange(7, 500))
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two values are equal as real (or complex) functions of their symbols."""
+    if isinstance(one, sympy.MatrixBase) or isinstance(other, sympy.MatrixBase):
+        return (
+            isinstance(one, sympy.MatrixBase)
+            and isinstance(other, sympy.MatrixBase)
+            and one.shape == other.shape
+            and all(itertools.starmap(same_value, zip(one.flat(), other.flat(), strict=True)))
+        )
+    if one == other:
+        return True
+    if one.is_Rational and other.is_Rational:
+        return False
+    if one.has(sympy.oo, sympy.zoo, sympy.nan) or other.has(sympy.oo, sympy.zoo, sympy.nan):
+        return False
+    if not one.has(sympy.Symbol, AppliedUndef) and not other.has(sympy.Symbol, AppliedUndef):
+        return _same_number(one, other)
+    one, other = _defined(one, other)
+    return bool(_same_function(one, other))
+
+
+def proportional(one: Any, other: Any) -> int:
+    """Sign of the constant that makes ``one`` of ``other``; 0 if no real constant does.
+
+    Two equations (left minus right) say the same if this is not 0, two inequalities if it is 1.
+    """
+    one, other = _defined(one, other)
+    ratios = []
+    for point in _points(one.free_symbols | other.free_symbols):
+        above, below = value_at(one, point), value_at(other, point)
+        if above is None or below is None:
+            continue
+        if below == 0 or above == 0:
+            if below != above:
+                return 0
+            continue
+        ratio = above / below
+        if not sympy.im(ratio).is_zero and abs(sympy.im(ratio)) > abs(ratio) * _tiny(COARSE):
+            return 0
+        ratios.append(sympy.re(ratio))
+        if abs(ratios[-1] - ratios[0]) > abs(ratios[0]) * _tiny(COARSE):
+            return 0
+    if len(ratios) < ENOUGH:
+        return 0
+    return 1 if ratios[0] > 0 else -1
+
+
+def value_at(value: Any, point: dict[Any, Any], digits: int = FINE) -> Any:
+    """The complex number that a function takes at a point; ``None`` where it is not defined."""
+    try:
+        number = value.evalf(digits, subs=point) if point else value.evalf(digits)
+    except (TypeError, ValueError, ArithmeticError, AttributeError, NotImplementedError):
+        return None
+    if not number.is_number or number.has(sympy.oo, sympy.zoo, sympy.nan):
+        return None
+    real, imaginary = number.as_real_imag()
+    return number if real.is_Number and imaginary.is_Number else None
+
+
+def _tiny(digits: int) -> Any:
+    return sympy.Float(10, 20) ** (10 - digits)
+
+
+def _same_number(one: Any, other: Any) -> bool:
+    for digits in (COARSE, FINE + _digits(one) + _digits(other)):
+        a, b = value_at(one, {}, digits), value_at(other, {}, digits)
+        if a is None or b is None:
+            return False
+        size = max(abs(a), abs(b))
+        if size < _tiny(COARSE):  # both hardly differ from 0: only a proof tells them apart
+            return bool(sympy.simplify(one - other) == 0)
+        if abs(a - b) > size * _tiny(digits):
+            return False
+    return True
+
+
+def _digits(value: Any) -> int:
+    """Digits of the longest rational in a value."""
+    bits = (max(r.p.bit_length(), r.q.bit_length()) for r in value.atoms(sympy.Rational))
+    return min(MOST_DIGITS, int(max(bits, default=0) * 0.302))
+
+
+def _defined(one: Any, other: Any) -> tuple[Any, Any]:
+    """Each distinct use of an undefined function, such as ``f(2)``, as a symbol of its own."""
+    uses = one.atoms(AppliedUndef) | other.atoms(AppliedUndef)
+    ordered = sorted(uses, key=sympy.default_sort_key)
+    ordered.sort(key=lambda use: -use.count_ops())  # outermost first
+    for index, use in enumerate(ordered):
+        symbol = sympy.Symbol(f"use {index}")
+        one, other = one.xreplace({use: symbol}), other.xreplace({use: symbol})
+    return one, other
+
+
+def _points(symbols: set[Any]) -> list[dict[Any, Any]]:
+    """Fixed rational points: the first half positive, the others with both signs."""
+    ordered = sorted(symbols, key=str)
+    points = []
+    for index in range(POINTS):
+        point = {}
+        for place, symbol in enumerate(ordered):
+            at = (index * 7 + place * 3) % (len(_PRIMES) - 1)
+            size = Fraction(_PRIMES[at], _PRIMES[(at * 5 + 11) % len(_PRIMES)])
+            if size == 1:
+                size = Fraction(_PRIMES[at], 5)
+            negative = index >= POINTS // 2 and (index + place) % 2 == 0
+            point[symbol] = sympy.Rational(-size if negative else size)
+        points.append(point)
+    return points
+
+
+def _same_function(one: Any, other: Any) -> bool:
+    agreed = 0
+    complex_valued = one.has(sympy.I) or other.has(sympy.I)
+    for index, point in enumerate(_points(one.free_symbols | other.free_symbols)):
+        a, b = value_at(one, point), value_at(other, point)
+        if a is None or b is None:
+            continue
+        if index >= POINTS // 2 and not complex_valued and not (_real(a) and _real(b)):
+            continue  # outside of the domain of one of them, as ln(x^2) and 2 ln x at x < 0
+        if abs(a - b) > max(abs(a), abs(b), sympy.Float(1)) * _tiny(COARSE):
+            return False
+        agreed += 1
+    return agreed >= ENOUGH
+
+
+def _real(number: Any) -> bool:
+    real, imaginary = number.as_real_imag()
+    return bool(abs(imaginary) <= (abs(real) + 1) * _tiny(COARSE))

@@ -1,0 +1,200 @@
+"""Reading MATH records: every shape, and every way in which a file can be wrong."""
+
+import json
+import pickle
+
+import pytest
+from focus_task_math import UnreadableGoldWarning, load_problems
+
+from focus_core import DataError
+
+A = r'{"problem": "1+1?", "solution": "$\\boxed{2}$"}'
+B = r'{"problem": "1+2?", "answer": "3"}'
+INDENTED = '{\n "problem": "1+1?",\n "solution": "$\\\\boxed{2}$"\n}\n'
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="p.json"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        return path
+
+    return write
+
+
+def error(path):
+    """The one-line message, which starts with the file's name."""
+    with pytest.raises(DataError) as caught:
+        load_problems(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(str(path))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == message
+    return message.removeprefix(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (A, 1),
+        (f"{A}\n{B}\n", 2),
+        (f"{A}\r\n\r\n{B}", 2),
+        (f"[{A},\n{B}]", 2),
+        (f"  [\n{A}\n,{B}\n]\n\n", 2),
+        (INDENTED + INDENTED, 2),
+        (f"{A}{B}", 2),
+        (b"\xef\xbb\xbf" + A.encode(), 1),
+        (b"\xef\xbb\xbf[" + A.encode() + b"]", 1),
+        (json.dumps({"problem": "p", "solution": None, "answer": "3"}), 1),
+        (json.dumps({"problem": "p", "solution": "by inspection", "answer": "3"}), 1),
+    ],
+)
+@pytest.mark.parametrize("name", ["p.json", "p.jsonl", "p.txt"])
+def test_the_shape_is_told_by_content(file, content, count, name):
+    assert len(load_problems(file(content, name))) == count
+
+
+def test_what_a_problem_holds(file):
+    first = {"problem": "1+1?", "solution": r"It is $\boxed{2}$.", "id": 7, "level": 3}
+    second = {"problem": "half?", "answer": r"\frac12", "id": None}
+    third = {"problem": "x?", "solution": r"$\boxed{0.5}$", "answer": r"\frac12", "id": "x"}
+    problems = load_problems(
+        file("\n".join(map(json.dumps, (first, second, third))), "train.jsonl")
+    )
+    assert [problem.id for problem in problems] == ["7", "train-2", "x"]
+    assert [problem.prompt for problem in problems] == ["1+1?", "half?", "x?"]
+    assert [problem.label for problem in problems] == [
+        first["solution"], r"\frac12", third["solution"],
+    ]  # fmt: skip
+    assert dict(problems[0].metadata) == {"level": 3}
+    assert load_problems(str(file(A)))[0].id == "p-1"
+
+
+def test_the_shared_problems(math500):
+    from pathlib import Path
+
+    shared = Path(__file__).parents[4] / "shared/data/math500-a.jsonl"
+    problems = load_problems(shared)
+    assert [problem.id for problem in problems] == [record["id"] for record in math500]
+    assert all(problem.label not in problem.prompt for problem in problems)
+
+
+def line(**fields):
+    return json.dumps({"problem": "p", "answer": "3"} | fields)
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("", ["is empty"]),
+        (" \n\n", ["is empty"]),
+        ("[]", ["empty array"]),
+        (b"\xff\xfe{\x00", [":1:", "not UTF-8", "0xff", "UTF-8"]),
+        (A.encode() + b'\n{"problem": "caf\xe9"}', [":2:", "not UTF-8", "0xe9"]),
+        (f"[{A},\n{B},\n]", [":3:", "comma before the closing bracket"]),
+        (f"{A},\n{B},\n", [":1:", "comma after the object", "line 2"]),
+        (f"[{A}\n{B}]", [":2:", "comma or ] is missing"]),
+        (f"[{A},\n{B}", [":2:", "comma or ] is missing"]),
+        (f"[{A}]\n{B}", [":2:", "after the array"]),
+        (f"{A}\n{{'problem': 1}}\n{B}\n{{\n", [":2:", "not JSON", "double quotes", "line 4"]),
+        (f"{A}\n" + '{"problem": "p", "answer": "3",}', [":2:", "not JSON"]),
+        (f"{A}\n" + r'{"problem": "p", "answer": "\sqrt{2}"}', [":2:", "two backslashes"]),
+        (f"{A}\n" + '{"problem": "p\tq", "answer": "3"}', [":2:", "control character"]),
+        (
+            f"{A}\n" + '{"problem": "a", "problem": "b", "answer": "3"}',
+            [":2:", "'problem'", "twice"],
+        ),
+        (f"{A}\n" + '{"problem": "p", "answer": NaN}', [":2:", "NaN"]),
+        (f'{A}\n"str"\n17\nnull\n[1]', [":2:", "text, not an object", "line 3", "line 5"]),
+        ("[" * 100_000, [":1:", "nested too deep"]),
+        ('{"problem": "p", "answer": ' + "9" * 5000 + "}", [":1:"]),
+        (f"{A}\n" + line(problem=None), [":2:", "'problem'", "null"]),
+        (f"{A}\n" + '{"answer": "3"}', [":2:", "'problem'", "is missing"]),
+        (f"{A}\n" + '{"problem": "p"}', [":2:", "'solution'", "is missing"]),
+        (f"{A}\n" + line(problem="  "), [":2:", "'problem'", "is empty"]),
+        (f"{A}\n" + line(problem=["p"]), [":2:", "'problem'", "type list"]),
+        (f"{A}\n" + line(answer=3), [":2:", "'answer'", "type int", "double quotes"]),
+        (f"{A}\n" + line(answer=""), [":2:", "'answer'", "is empty"]),
+        (f"{A}\n" + '{"problem": "p", "solution": "no box here"}', [":2:", "no closed \\boxed"]),
+        (f"{A}\n" + r'{"problem": "p", "solution": "\\boxed{"}', [":2:", "no closed \\boxed"]),
+        (f"{A}\n" + r'{"problem": "p", "solution": "\\boxed{}"}', [":2:", "empty last box"]),
+        (f"{A}\n" + line(id=["x"]), [":2:", "'id'"]),
+        (f"{A}\n" + line(id=""), [":2:", "'id'"]),
+        (line(id="x") + "\n" + line(id="x"), [":2:", "'id'", "'x'", "line 1"]),
+        (f"{A}\n" + line(id="p-1"), [":2:", "'id'", "'p-1'", "line 1"]),
+        (
+            f"{A}\n" + line(solution=r"$\boxed{4}$"),
+            [":2:", "'answer'", "'3'", "box says '4'"],
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(file, content, parts):
+    message = error(file(content))
+    for part in parts:
+        assert part in message
+
+
+def test_a_file_that_is_none(tmp_path):
+    assert "does not exist" in error(tmp_path / "missing.jsonl")
+    assert "is a directory" in error(tmp_path)
+
+
+def test_every_bad_line_is_reported(file):
+    lines = [
+        '{"problem":"a","solution":null}',
+        B,
+        r'{"problem":"","solution":"$\\boxed{1}$"}',
+        '{"problem":"c","solution":["x"]}',
+        '{"problem":"d","solution":"no box here"}',
+        '"str"',
+        "17",
+    ]
+    message = error(file("\n".join(lines)))
+    assert message.startswith(":1: field 'solution'")
+    for number in (3, 4, 5, 6, 7):
+        assert f"line {number} (" in message
+    assert "line 2" not in message
+
+
+def test_hundreds_of_bad_lines_stay_one_readable_message(file):
+    message = error(file('{"problem": "p"}\n' * 300))
+    assert "and 290 more" in message
+    assert len(message) < 1500
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "shown"),
+    [
+        ("solution", r"so $\boxed{2}$", r"\b"),
+        ("solution", r"\\boxed{2} as \frac{1}{2}", r"\f"),
+        ("answer", r"2\times 3", r"\t"),
+        ("problem", r"Is \text{this} so?", r"\t"),
+        ("problem", r"the \right) one", r"\r"),
+        ("problem", r"1 \neq 2", r"\n"),
+        ("problem", r"a\u0000b", r"\x00"),
+    ],
+)
+def test_latex_that_json_has_eaten_is_found(file, field, written, shown):
+    fields = {"problem": '"p"', "solution": r'"$\\boxed{6}$"', field: f'"{written}"'}
+    text = "{" + ", ".join(f'"{key}": {value}' for key, value in fields.items()) + "}"
+    message = error(file(f"{A}\n{text}"))
+    assert f":2: field '{field}'" in message
+    assert f"({shown})" in message
+    assert "two backslashes" in message
+
+
+def test_ordinary_white_space_is_no_harm(file):
+    text = "Tan:\ta tan\tan apple\nequal parts\nnot eq\tto\rm"
+    (problem,) = load_problems(file(json.dumps({"problem": text, "answer": "3"})))
+    assert problem.prompt == text
+
+
+@pytest.mark.parametrize("answer", [r"\frac{1}{", "1 2", r"\foo{x}"])
+def test_a_gold_that_cannot_be_read_is_warned_of(file, answer):
+    path = file(f"{A}\n" + line(answer=answer, id="odd"))
+    with pytest.warns(UnreadableGoldWarning, match="problem 'odd'") as caught:
+        problems = load_problems(path)
+    assert len(problems) == 2
+    assert str(caught[0].message).startswith(f"{path}:2: ")
+    assert caught[0].filename == __file__
