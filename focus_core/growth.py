@@ -194,9 +194,14 @@ class Growth:
                 now.stage, error = "deadline", late
             self._fail(now.stage, now.at, now.launch, error)
             self._frontier.failed(now.source)
-        except BaseException:
+        except asyncio.CancelledError as error:
             await self._drop(now)
-            raise
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled us: a policy or environment let a cancellation of its own escape.
+            self._fail(now.stage, now.at, now.launch, RuntimeError(f"cancelled itself: {error!r}"))
+            self._frontier.failed(now.source)
         else:
             self._land(now)
 

@@ -57,7 +57,7 @@ def _line(
     width: int,
 ) -> str:
     parts = [f"{node} {_MARK.get(tree.kind[node], '○')}"]
-    if tree.reward[node]:
+    if tree.reward[node] or tree.kind[node] == TERMINAL:
         parts.append(f"R={tree.reward[node]:.2f}")
     if tree.kind[node] != TERMINAL and values is not None:
         parts.append(f"V={values.refined[node]:.2f}")

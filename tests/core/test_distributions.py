@@ -1,7 +1,7 @@
 """The monorepo's own order: requirements complete, versions in lockstep, folders not importable."""
 
-import importlib.util
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -36,12 +36,17 @@ def test_distribution_is_in_order(folder):
         assert (folder / "README.md").is_file()
 
 
-@pytest.mark.parametrize("name", ["adapters", "tasks", "tests", "docs", "benchmarks", "scripts"])
-def test_folders_are_not_importable(name, monkeypatch):
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p and Path(p) != ROOT])
-    spec = importlib.util.find_spec(name)
-    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    assert not any(ROOT == place.parent for place in places)
+def test_folders_are_not_importable(tmp_path):
+    script = (
+        "import importlib.util, sys\n"
+        "for name in ('adapters', 'tasks', 'tests', 'docs', 'benchmarks', 'scripts'):\n"
+        "    spec = importlib.util.find_spec(name)\n"
+        "    print(*(spec.submodule_search_locations or ()) if spec else ())\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert str(ROOT) not in found.stdout
 
 
 def test_core_lists_every_package():
