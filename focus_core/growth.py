@@ -91,6 +91,7 @@ class Growth:
             tokens=0,
             continuations=0,
             failed_continuations=0,
+            predictions=0,
             failed_predictions=0,
             truncated=0,
         )
@@ -328,6 +329,7 @@ class Growth:
         critic = self._critic
         if critic is None:
             return None
+        self.counts["predictions"] += 1
         if critic.fn is None:
             self.tree.prediction[node] = critic.value  # type: ignore[assignment]  # a constant
             return None

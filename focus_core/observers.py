@@ -28,6 +28,7 @@ class Observers:
 
     def __init__(self, observers: Sequence[object] = ()) -> None:
         self._manager = new_manager()
+        self._failed: set[str] = set()
         for observer in reversed(observers):  # pluggy calls the last registered first
             try:
                 self._manager.register(observer)
@@ -36,14 +37,19 @@ class Observers:
                 raise PluginError(f"observer {_name(observer)}: {error}") from error
 
     def notify(self, hook: str, event: Any) -> None:
-        """Call one hook on every observer, one at a time; failures are logged."""
+        """Call one hook on every observer, one at a time.
+
+        A failing one is logged, the first time with its traceback.
+        """
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             name = _name(implementation.plugin)
             self._manager.trace(hook, name)
             try:
                 implementation.function(*[event][: len(implementation.argnames)])
-            except Exception:
-                _log.exception("observer %s failed in %s", name, hook)
+            except Exception as error:
+                known = name in self._failed
+                self._failed.add(name)
+                _log.error("observer %s failed in %s: %r", name, hook, error, exc_info=not known)
 
 
 def _name(observer: object) -> str:

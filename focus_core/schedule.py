@@ -19,7 +19,7 @@ import attrs
 
 from focus_core.agent.workspace import Workspace
 from focus_core.collect import Collection
-from focus_core.errors import CollectionError, StaleBatchError
+from focus_core.errors import CollectionError
 from focus_core.events import (
     BatchCollected,
     PolicyEvaluated,
@@ -33,6 +33,7 @@ from focus_core.growth import Failure
 from focus_core.lanes import Lane
 from focus_core.observers import Observers
 from focus_core.policy import Policy
+from focus_core.progress import Limits, Progress, check_batch
 from focus_core.records import ActorRecord, Batch, Problem, StepReport
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
@@ -40,44 +41,7 @@ from focus_core.trainer import Trainer
 
 T = TypeVar("T")
 
-__all__ = ["Limits", "Progress", "check_batch", "run_schedule"]
-
-
-@attrs.frozen(kw_only=True)
-class Limits:
-    """What ends a run, so that one error does not end a week and a week does not hide errors.
-
-    A deadline per continuation is the collector's (``deadline``), failures per tree the search's
-    (``max_failures``).
-
-    Attributes:
-        failure_rate: With ``allow_partial``, the largest share of a batch's continuations that
-            may fail.
-        max_tokens: Sampled tokens after which no further batch is collected; what is collected is
-            still trained.
-    """
-
-    failure_rate: float = attrs.field(
-        default=0.2, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)]
-    )
-    max_tokens: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
-    )
-
-
-@attrs.frozen(kw_only=True)
-class Progress:
-    """How far a run is: where it starts, and what a checkpoint continues from.
-
-    Attributes:
-        batch: Index of the next batch.
-        learner_step: Updates completed.
-        sampled_tokens: Tokens sampled so far.
-    """
-
-    batch: int = 0
-    learner_step: int = 0
-    sampled_tokens: int = 0
+__all__ = ["run_schedule"]
 
 
 @attrs.frozen
@@ -91,21 +55,6 @@ class _Collected:
     items: list[Any]
     others: dict[str, list[Any]]
     metrics: dict[str, Any]
-
-
-def check_batch(batch: Batch, *, expected: int, async_depth: int) -> None:
-    """Refuse a batch that is out of order or too old.
-
-    Raises:
-        StaleBatchError: The index is not ``expected``, or the lag not in 0..``async_depth``.
-    """
-    if batch.index != expected:
-        raise StaleBatchError(f"batch {batch.index} arrived where {expected} was expected")
-    if not 0 <= batch.policy_lag <= async_depth:
-        raise StaleBatchError(
-            f"batch {batch.index} was sampled at step {batch.behavior_step}, but the learner is at "
-            f"step {batch.learner_step}: a lag of {batch.policy_lag}, allowed 0 to {async_depth}"
-        )
 
 
 async def run_schedule(
@@ -237,6 +186,7 @@ class _Loop:
     pending: asyncio.Task[_Collected] | None = attrs.field(default=None, init=False)
     newest: Policy | None = attrs.field(default=None, init=False)
     newest_step: int = attrs.field(default=0, init=False)
+    saved: tuple[int, str] | None = attrs.field(default=None, init=False)
     open_policies: list[Policy] = attrs.field(factory=list, init=False)
 
     async def run(self, steps: int) -> list[StepReport]:
@@ -399,15 +349,21 @@ class _Loop:
     def _check_failures(
         self, index: int, collections: Sequence[Collection], metrics: Mapping[str, Any]
     ) -> None:
-        failed = metrics["failed_continuations"]
-        launched = failed + metrics["continuations"]
-        if failed > self.limits.failure_rate * launched:
-            failures: list[Failure] = [f for c in collections for f in c.failures]
-            raise CollectionError(
-                f"batch {index}: {failed} of {launched} continuations failed, more than the limit "
-                f"of {self.limits.failure_rate:.0%}; first: {failures[0]}",
-                failures,
-            ) from failures[0].error
+        rates = {
+            "continuations": (
+                metrics["failed_continuations"],
+                metrics["failed_continuations"] + metrics["continuations"],
+            ),
+            "predictions": (metrics["failed_predictions"], metrics["predictions"]),
+        }
+        for what, (failed, tried) in rates.items():
+            if failed > self.limits.failure_rate * tried:
+                failures: list[Failure] = [f for c in collections for f in c.failures]
+                raise CollectionError(
+                    f"batch {index}: {failed} of {tried} {what} failed, more than the limit of "
+                    f"{self.limits.failure_rate:.0%}; first: {failures[0]}",
+                    failures,
+                ) from failures[0].error
 
     # Updates ----------------------------------------------------------------------------------
 
@@ -469,7 +425,9 @@ class _Loop:
         if self.on_saved is not None and (last or wants_save):
             step = self.progress.learner_step
             with _noted(f"saving the state of step {step}"):
-                self.on_saved(await self.trainer.save_state(f"step-{step:06d}"), self.progress)
+                if self.saved is None or self.saved[0] != step:  # else only batches were skipped
+                    self.saved = step, await self.trainer.save_state(f"step-{step:06d}")
+                self.on_saved(self.saved[1], self.progress)
 
     async def _evaluate(self) -> Mapping[str, Any]:
         """Measure the newest policy."""

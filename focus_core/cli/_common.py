@@ -56,11 +56,23 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
             if not isinstance(error, FocusError):
                 raise
+            _print_bug(error)
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             print(" ".join(f"focus: {error}{notes}".splitlines()), file=sys.stderr)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
 
     return wrapped
+
+
+def _print_bug(error: BaseException) -> None:
+    """The traceback of what failed a collection: whoever wrote that environment needs it."""
+    from focus_core.errors import CollectionError, FocusError
+
+    cause = error.__cause__
+    if isinstance(error, CollectionError) and not isinstance(cause, FocusError | OSError | None):
+        import traceback
+
+        traceback.print_exception(cause)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -72,11 +71,10 @@ def evaluate(
         task=task,
         trainer=trainer,
         problems=problems,
-        eval_source=problems,
-        eval_problems=limit or sys.maxsize,
+        eval_problems=limit,
         settings=settings(set_, model=model),
     )
-    prepared = prepare(load_plugins(), config, options)
+    prepared = prepare(load_plugins(), config, options, evaluation_only=True)
     chosen = prepared.eval_problems
 
     async def main() -> Any:

@@ -87,7 +87,11 @@ def train(
     ] = None,
     save_every: Annotated[
         Optional[int],
-        typer.Option("--save-every", min=1, help="Also save after every so many updates."),
+        typer.Option(
+            "--save-every",
+            min=1,
+            help="Save after every so many batches, and after the last.  [default: 10]",
+        ),
     ] = None,
     deadline: Annotated[
         Optional[float],
@@ -160,10 +164,10 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     from focus_core.errors import UsageError
     from focus_core.observers import Observers
     from focus_core.plugins import resolve
+    from focus_core.progress import Progress
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import RunDirectory
     from focus_core.run.session import prepare, train
-    from focus_core.schedule import Progress
 
     plugins = load_plugins()
     start = Progress()
@@ -179,13 +183,15 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         raise UsageError(f"give --task; installed: {', '.join(plugins.specs('task')) or 'none'}")
     config = RunConfig(**asked)
     path = resume or run_dir or _new_directory(config)
-    options |= {"checkpoint_dir": str(path / "checkpoints"), "seed": config.seed}
+    options |= {"checkpoint_dir": str((path / "checkpoints").resolve()), "seed": config.seed}
     prepared = prepare(plugins, config, options)
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
+    out = sys.stderr if json else sys.stdout
     if resume is None:
         directory = RunDirectory.create(path, config)
-    out = sys.stderr if json else sys.stdout
+    elif dropped := directory.rewind():
+        print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
     observers = [Keeper(directory), display(out)]
     if json:
         observers.append(JsonLines(sys.stdout))

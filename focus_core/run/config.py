@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from focus_core.options import closest
 
 __all__ = ["RunConfig", "parse_settings"]
 
+_SECRET = re.compile(r"api_?key|secret|password|credential", re.IGNORECASE)
 SECTIONS = ("task", "search", "recipe", "trainer")
 
 
@@ -38,7 +40,7 @@ class RunConfig:
     eval_every: int | None = None
     eval_source: str | None = None
     eval_problems: int | None = None
-    save_every: int | None = None
+    save_every: int | None = 10
     settings: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     def options(self, section: str) -> dict[str, Any]:
@@ -65,6 +67,11 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
             raise UnknownNameError(
                 f"--set {pair!r}: no section {section!r}{closest(section, SECTIONS)}; "
                 f"sections: {', '.join(SECTIONS)}"
+            )
+        if _SECRET.search(name):
+            raise UsageError(
+                f"--set {section}.{name}: settings are written to the run's directory; "
+                "give secrets through the environment"
             )
         settings.setdefault(section, {})[name] = value
     return settings

@@ -24,9 +24,9 @@ import attrs
 import numpy as np
 
 from focus_core.errors import DataError, UsageError
+from focus_core.progress import Progress
 from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
-from focus_core.schedule import Progress
 from focus_core.sinks import write_atomically
 
 __all__ = ["RunDirectory", "to_json"]
@@ -45,6 +45,10 @@ def to_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _batch(value: Mapping[str, Any]) -> int:
+    return int(value["batch"])
 
 
 @attrs.frozen
@@ -115,6 +119,28 @@ class RunDirectory:
         """Record a checkpoint; from now on a resume starts there."""
         self._write("state.json", {"progress": attrs.asdict(progress), "reference": reference})
 
+    def rewind(self) -> list[str]:
+        """Drop what was made after the newest checkpoint: a resumed run makes it again.
+
+        Returns:
+            Names of the files that changed or went.
+        """
+        progress, _ = self.state()
+        changed = []
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line for line in lines if _batch(json.loads(line)) < progress.batch]
+        if len(kept) < len(lines):
+            write_atomically(path, "".join(line + "\n" for line in kept))
+            changed.append(path.name)
+        for path in sorted(self.critic_targets.glob("*.jsonl")):
+            with path.open(encoding="utf-8") as file:
+                record = json.loads(file.readline())
+            if _batch(record["metadata"]["training"]) >= progress.batch:
+                path.unlink()
+                changed.append(path.name)
+        return changed
+
     def report(self, report: StepReport) -> None:
         """Append a step report."""
         self._append("metrics.jsonl", asdict(report))
@@ -127,6 +153,11 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """Where the trainer saves."""
         return self.path / "checkpoints"
+
+    @property
+    def critic_targets(self) -> Path:
+        """Where critic records go unless told otherwise."""
+        return self.path / "critic-targets"
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
         line = json.dumps(to_json(value), allow_nan=False) + "\n"

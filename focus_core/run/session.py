@@ -16,12 +16,13 @@ from focus_core.observers import Observers
 from focus_core.options import build, closest, evolve, options_of
 from focus_core.plugins import Plugins, resolve
 from focus_core.policy import Policy
+from focus_core.progress import Limits, Progress
 from focus_core.recipes import DirectBranchTd, GroupCentered, Recipe
 from focus_core.records import Problem, StepReport
 from focus_core.run.config import RunConfig
 from focus_core.run.directory import RunDirectory
 from focus_core.run.evaluate import evaluate
-from focus_core.schedule import Limits, Progress, run_schedule
+from focus_core.schedule import run_schedule
 from focus_core.search import Independent, Search, Selective
 from focus_core.sinks import JsonlDirectory
 from focus_core.task import CollectorFor, Task
@@ -45,25 +46,36 @@ class Prepared:
     trainer: Trainer
 
 
-def prepare(plugins: Plugins, config: RunConfig, trainer_options: Mapping[str, Any]) -> Prepared:
+def prepare(
+    plugins: Plugins,
+    config: RunConfig,
+    trainer_options: Mapping[str, Any],
+    *,
+    evaluation_only: bool = False,
+) -> Prepared:
     """Look everything up and read the problems, before any model loads.
 
     Args:
         plugins: What is installed.
         config: What was asked for.
         trainer_options: Added to the trainer's settings where it has such options.
+        evaluation_only: ``config.problems`` are to be measured on; by default the held-out ones.
 
     Raises:
         UsageError: A name, option, value or file is wrong.
     """
     task = plugins.make("task", config.task, config.options("task"))
-    source = config.problems if config.problems is not None else task.defaults.source
+    defaults = task.defaults
+    source = config.problems if config.problems is not None else defaults.source
+    if evaluation_only:
+        source = config.problems or defaults.eval_source or defaults.source
     if source is None:
         raise UsageError(f"task {config.task!r} needs problems; give --problems FILE")
-    problems = _problems(task, source)
-    eval_source = config.eval_source or task.defaults.eval_source
-    held_out = _problems(task, eval_source) if eval_source is not None else problems
-    limit = config.eval_problems or task.defaults.eval_problems
+    problems = held_out = _problems(task, source)
+    eval_source = config.eval_source or defaults.eval_source
+    if config.eval_every and eval_source is not None:
+        held_out = _problems(task, eval_source)
+    limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
     chosen = _chosen(config)
     spec = plugins.find("trainer", config.trainer)
     known = options_of(resolve(spec))
@@ -176,9 +188,7 @@ async def train(
                     async_depth=cast("Literal[0, 1]", config.async_depth),
                     problems_per_step=config.problems_per_step
                     or prepared.task.defaults.problems_per_step,
-                    critic_sink=JsonlDirectory(
-                        config.critic_output or directory.path / "critic-targets"
-                    ),
+                    critic_sink=JsonlDirectory(config.critic_output or directory.critic_targets),
                     on_step=on_step,
                     min_abs_advantage=config.min_abs_advantage,
                     allow_partial=config.allow_partial,

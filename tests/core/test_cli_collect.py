@@ -93,9 +93,10 @@ def test_the_seed_makes_trees_alike(here):
 def test_a_failed_tree_writes_nothing_and_says_where(here):
     done = invoke(*BASE, "--output", "out", "--count", 3, "--set", "task.bug_in=c1")
     assert done.code == 1
-    assert not done.crashed
-    for part in ("'c1'", "environment", "KeyError"):
-        assert part in done.err
+    last = done.err.splitlines()[-1]
+    for part in ("focus: ", "'c1'", "environment", "KeyError"):
+        assert part in last
+    assert "focus_fake.py" in done.err, "the environment's author sees where"
     assert list((here / "out").iterdir()) == []
 
 

@@ -80,9 +80,9 @@ def test_a_failing_observer_is_logged_and_harms_nothing(here, monkeypatch, caplo
     done = invoke(*BASE, "--steps", 2, "--json")
     assert done.code == 0
     assert len(done.out.splitlines()) == 2
-    assert [r.getMessage() for r in caplog.records] == [
-        "observer Watcher failed in focus_step_finished"
-    ] * 2
+    said = "observer Watcher failed in focus_step_finished: RuntimeError('the dashboard is down')"
+    assert [r.getMessage() for r in caplog.records] == [said] * 2
+    assert [bool(r.exc_info) for r in caplog.records] == [True, False]
 
 
 # The run directory ----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ LAYERS = [
     {"agent", "critic", "search", "recipes"},
     {"growth", "export"},
     {"collect"},
-    {"task", "trainer", "events", "observers", "builtin", "plugins"},
+    {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
     {"schedule"},
     {"run"},
     {"cli"},

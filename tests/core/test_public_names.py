@@ -13,11 +13,12 @@ NAMES = """
     CollectorFor ConverterSpec Critic CriticError CriticRecord CriticSink DataError DeadlineError
     DirectBranchTd Env Execution Failure FocusError Gaussian Generation GenerationError
     GradingError GroupCentered Independent JsonlDirectory Lane LaneSpec Limits ObserverSpec
-    OffPolicyError PluginError Policy PolicyEvaluated PolicyPublished PreparedPrompt Problem Recipe
-    RecordError RecordsDelivered Reply ReplyEnv Rollout RunFinished RunStarted SamplingParams
-    Search Segments Selective Span StaleBatchError StepFinished StepReport Task TaskDefaults
-    TaskSpec ThreadExecution Trainer TrainerError TrainerSpec Transition Tree Turn
-    UnknownNameError UpdateStarted UsageError Workspace collect_records hookimpl run_schedule
+    OffPolicyError PluginError Policy PolicyEvaluated PolicyPublished PreparedPrompt Problem
+    Progress Recipe RecordError RecordsDelivered Reply ReplyEnv Rollout RunFinished RunStarted
+    SamplingParams Search Segments Selective Span StaleBatchError StepFinished StepReport Task
+    TaskDefaults TaskSpec ThreadExecution Trainer TrainerError TrainerSpec Transition Tree Turn
+    UnknownNameError UpdateStarted UsageError Workspace check_batch collect_records hookimpl
+    run_schedule
 """.split()  # noqa: SIM905  # a list of 75 strings is not read
 
 FIXED = """

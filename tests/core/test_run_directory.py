@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_core import DataError, StepReport, UnknownNameError, UsageError
+from focus_core import DataError, JsonlDirectory, StepReport, UnknownNameError, UsageError
+from focus_core.progress import Progress
 from focus_core.run.config import RunConfig, parse_settings
 from focus_core.run.directory import RunDirectory, to_json
-from focus_core.schedule import Progress
 
 CONFIG = RunConfig(task="countdown", trainer="fake", settings={"task": {"steps": "3"}})
 
@@ -200,3 +200,17 @@ def test_an_unknown_section_lists_the_known():
         UnknownNameError, match=r"did you mean search.*task, search, recipe, trainer"
     ):
         parse_settings(["serch.budget=3"])
+
+
+def test_rewinding_drops_what_came_after_the_checkpoint(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", RunConfig(task="t"))
+    for batch in range(4):
+        directory.report(StepReport(batch, 0, batch, 0))
+        record = {"metadata": {"training": {"batch": batch}}}
+        JsonlDirectory(directory.critic_targets)([record])
+    directory.saved("reference", Progress(batch=2, learner_step=2))
+    assert len(directory.rewind()) == 3
+    lines = (directory.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["batch"] for line in lines] == [0, 1]
+    assert len(list(directory.critic_targets.iterdir())) == 2
+    assert directory.rewind() == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from focus_core import Batch, CollectionError, Lane, Limits, StaleBatchError, StepReport
 from focus_core.export import CRITIC
 from focus_core.observers import Observers
-from focus_core.schedule import Progress, check_batch
+from focus_core.progress import Progress, check_batch
 from tests.core.schedule_kit import PROBLEMS, Env, World
 
 
