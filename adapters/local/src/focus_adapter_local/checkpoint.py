@@ -1,0 +1,187 @@
+"""Checkpoints: a PEFT adapter, Adam's moments and a few numbers. No pickles, written whole.
+
+::
+
+    NAME/
+    ├── adapter_config.json         PEFT's: load it with PeftModel.from_pretrained(base, NAME)
+    ├── adapter_model.safetensors
+    ├── optimizer.safetensors       exp_avg.PARAMETER and exp_avg_sq.PARAMETER
+    └── state.json                  format, step, model, options
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from focus_core.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from focus_adapter_local.learner import Learner
+
+__all__ = ["SavedState", "read_state", "restore", "save"]
+
+_FORMAT = 1
+_ADAPTER = "adapter_model.safetensors"
+_OPTIMIZER = "optimizer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@attrs.frozen(kw_only=True)
+class SavedState:
+    """What ``state.json`` says.
+
+    Attributes:
+        directory: The checkpoint.
+        step: Updates completed when it was saved.
+        model: The trainer's ``model`` option.
+        options: All its options, for the record.
+    """
+
+    directory: Path
+    step: int
+    model: str
+    options: Mapping[str, Any]
+
+
+def read_state(
+    directory: str | Path, *, model: str, lora_rank: int, lora_alpha: float
+) -> SavedState:
+    """Check that a checkpoint is whole and fits, without loading it.
+
+    Raises:
+        DataError: A file is missing or unreadable, or of another format.
+        UsageError: It was saved by a run with another model or another adapter shape.
+    """
+    path = Path(directory)
+    if not path.is_dir():
+        raise DataError(
+            "is no directory", path=path, remedy="give the path that saving the state returned"
+        )
+    state = _json(path / "state.json")
+    if state.get("format") != _FORMAT:
+        raise DataError(
+            f"is {state.get('format')!r}; this version reads {_FORMAT}",
+            path=path / "state.json",
+            field="format",
+            remedy="resume with the version that saved it",
+        )
+    for name in (_ADAPTER, _OPTIMIZER):
+        if not (path / name).is_file():
+            raise DataError("is missing", path=path / name, remedy="resume from another checkpoint")
+    adapter = _json(path / "adapter_config.json")
+    theirs = (state.get("model"), adapter.get("r"), adapter.get("lora_alpha"))
+    for option, saved, now in zip(
+        ("model", "lora_rank", "lora_alpha"), theirs, (model, lora_rank, lora_alpha), strict=True
+    ):
+        if saved != now:
+            raise UsageError(
+                f"{path} was saved with {option} {saved!r}, but this run has {now!r}; "
+                f"give the same {option}"
+            )
+    step = state.get("step")
+    if not isinstance(step, int) or step < 0:
+        raise DataError(f"is {step!r}", path=path / "state.json", field="step")
+    return SavedState(directory=path, step=step, model=model, options=state.get("options") or {})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    remedy = "resume from another checkpoint"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read: {error}", path=path, remedy=remedy) from error
+    if not isinstance(content, dict):
+        raise DataError("is not a JSON object", path=path, remedy=remedy)
+    return content
+
+
+def save(learner: Learner, directory: Path, *, model: str, options: Mapping[str, Any]) -> None:
+    """Write a checkpoint beside its place, then move it there; an older one is replaced."""
+    from safetensors.torch import save_file
+
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    fresh = directory.with_name(f".{directory.name}.new-{os.getpid()}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        # "auto" would ask a hub whether the base model's vocabulary was changed.
+        learner.model.save_pretrained(str(fresh), save_embedding_layers=False)
+        moments = {
+            f"{moment}.{name}": state[moment].cpu()
+            for name, parameter in learner.parameters.items()
+            if (state := learner.optimizer.state.get(parameter))
+            for moment in _MOMENTS
+        }
+        save_file(moments, str(fresh / _OPTIMIZER))
+        state = {"format": _FORMAT, "step": learner.step, "model": model, "options": options}
+        (fresh / "state.json").write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        _replace(fresh, directory)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _replace(fresh: Path, directory: Path) -> None:
+    old = directory.with_name(f".{directory.name}.old-{os.getpid()}")
+    shutil.rmtree(old, ignore_errors=True)
+    if directory.exists():
+        directory.rename(old)
+    fresh.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def restore(learner: Learner, saved: SavedState) -> None:
+    """Put the learner where it was when the checkpoint was saved.
+
+    Raises:
+        DataError: The tensors do not fit the model.
+    """
+    import torch
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    remedy = "resume from another checkpoint"
+    weights = _tensors(saved.directory / _ADAPTER, load_file)
+    ours = get_peft_model_state_dict(learner.model, save_embedding_layers=False)
+    if _shapes(weights) != _shapes(ours):
+        raise DataError(
+            "does not fit the model's layers", path=saved.directory / _ADAPTER, remedy=remedy
+        )
+    set_peft_model_state_dict(learner.model, weights)
+    moments = _tensors(saved.directory / _OPTIMIZER, load_file)
+    expected = {
+        f"{moment}.{name}": parameter
+        for name, parameter in learner.parameters.items()
+        for moment in _MOMENTS
+    }
+    if moments and _shapes(moments) != _shapes(expected):
+        raise DataError(
+            "does not fit the adapter", path=saved.directory / _OPTIMIZER, remedy=remedy
+        )
+    for name, parameter in learner.parameters.items() if moments else ():
+        state = learner.optimizer.state[parameter]
+        state["step"] = torch.tensor(float(saved.step))
+        for moment in _MOMENTS:
+            state[moment] = moments[f"{moment}.{name}"].to(parameter.device)
+    learner.step = saved.step
+
+
+def _tensors(path: Path, load: Any) -> dict[str, Any]:
+    from safetensors import SafetensorError
+
+    try:
+        tensors: dict[str, Any] = load(str(path))
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"cannot be read: {error}", path=path, remedy="resume from another checkpoint"
+        ) from error
+    return tensors
+
+
+def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}

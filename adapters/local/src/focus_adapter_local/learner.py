@@ -1,0 +1,335 @@
+"""The weights that learn: LoRA on a frozen base, one optimizer step per batch."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from focus_adapter_local.items import Item, check_items
+from focus_adapter_local.losses import LossConfig, TokenSums, token_loss
+from focus_adapter_local.models import LoadedModel, quiet
+from focus_adapter_local.snapshot import LowRank, ModelFacts, Snapshot, facts_of, merged_copy, share
+from focus_core.errors import OffPolicyError, RecordError, TrainerError
+
+__all__ = ["Learner", "LearnerConfig", "Stopped", "micro_batches"]
+
+ADAPTER = "default"
+"""PEFT's name of the adapter that learns."""
+
+
+class Stopped(Exception):
+    """The update was called off before its optimizer step; nothing has changed."""
+
+
+@attrs.frozen(kw_only=True)
+class LearnerConfig:
+    """How to learn; see ``LocalTrainer`` for the meaning of each."""
+
+    loss: LossConfig
+    learning_rate: float
+    warmup_steps: int
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    grad_clip_norm: float
+    lora_rank: int
+    lora_alpha: float
+    seed: int
+    max_batch_tokens: int
+    logprob_tolerance: float
+
+
+def micro_batches(items: Sequence[Item], max_tokens: int) -> list[list[int]]:
+    """Group items of like length, so that rows times width stays within ``max_tokens``.
+
+    An item without generated tokens is left out; one longer than ``max_tokens`` goes alone.
+
+    Returns:
+        Indices into ``items``, longest first.
+    """
+    width = {i: _used(item) for i, item in enumerate(items) if item.mask.any()}
+    groups: list[list[int]] = []
+    for index in sorted(width, key=lambda i: (-width[i], i)):
+        if groups and (len(groups[-1]) + 1) * width[groups[-1][0]] <= max_tokens:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def _used(item: Item) -> int:
+    """Inputs up to the one that predicts the last generated token; later ones teach nothing."""
+    return int(np.flatnonzero(item.mask)[-1]) + 1
+
+
+@attrs.frozen
+class _Rectangle:
+    """Some items as tensors: rows padded on the right, where causal attention does not look.
+
+    Attributes:
+        ids: int64, shape (rows, width).
+        columns: int64; the positions at which some row predicts a generated token.
+        row: int64, shape (N,); row of each generated token.
+        column: int64, shape (N,); index into ``columns`` of each generated token.
+        targets: int64, shape (N,).
+        behaviour: float, shape (N,).
+        advantages: float, shape (N,).
+    """
+
+    ids: Tensor
+    columns: Tensor
+    row: Tensor
+    column: Tensor
+    targets: Tensor
+    behaviour: Tensor
+    advantages: Tensor
+
+
+def _linear_layers(model: Any) -> list[str]:
+    """Names for PEFT of every linear layer but the output head.
+
+    PEFT's own "all-linear" also takes the fused expert tensors of mixtures, which are no layers.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    head = model.get_output_embeddings()
+    names = set()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | Conv1D) and module is not head:
+            names.add(name)
+    return sorted(names)
+
+
+class Learner:
+    """Adapter weights, their optimizer, and the count of updates. Not thread-safe: one thread.
+
+    Args:
+        loaded: A model, which is given over to the learner.
+        config: How to learn.
+    """
+
+    def __init__(self, loaded: LoadedModel, config: LearnerConfig) -> None:
+        from peft import LoraConfig, get_peft_model
+
+        self.config = config
+        self.facts: ModelFacts = facts_of(
+            loaded.model, loaded.tokenizer, str(loaded.files.directory)
+        )
+        self.step = 0
+        self._template = share(loaded.model)
+        lora = LoraConfig(
+            r=config.lora_rank,
+            lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # PEFT divides it, any number
+            target_modules=_linear_layers(loaded.model),
+            task_type="CAUSAL_LM",
+        )
+        with quiet():
+            self.model: Any = get_peft_model(loaded.model, lora)
+        self.model.eval()  # dropout would make the ratio differ from 1
+        self.parameters = {
+            name: each for name, each in self.model.named_parameters() if each.requires_grad
+        }
+        self._initialise()
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(),
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+        )
+
+    def _initialise(self) -> None:
+        """PEFT's own initial weights, drawn from the seed without touching torch's generator."""
+        generator = torch.Generator().manual_seed(self.config.seed)
+        for name, parameter in self.parameters.items():
+            if ".lora_A." in name:
+                bound = 1 / math.sqrt(parameter.shape[1])  # kaiming_uniform_(a=sqrt(5))
+                values = torch.rand(parameter.shape, generator=generator) * (2 * bound) - bound
+                with torch.no_grad():
+                    parameter.copy_(values)
+
+    # Learning
+
+    def update(
+        self, items: Sequence[Item], *, on_policy: bool, stop: threading.Event
+    ) -> dict[str, float]:
+        """One optimizer step, or an error and no change at all.
+
+        Args:
+            items: The batch.
+            on_policy: The current weights sampled it, so the ratio has to be 1.
+            stop: Set by another thread to call the update off.
+
+        Raises:
+            RecordError: An item breaks its contract, or no token is trained.
+            OffPolicyError: ``on_policy``, and a log probability differs by more than the
+                tolerance.
+            TrainerError: The loss or the gradient is not finite, or torch failed.
+            Stopped: ``stop`` was set in time.
+        """
+        check_items(
+            items, vocabulary=self.facts.vocabulary, context_length=self.facts.context_length
+        )
+        groups = micro_batches(items, self.config.max_batch_tokens)
+        if not groups:
+            raise RecordError("no token of the batch is trained; skip it instead of updating")
+        self.optimizer.zero_grad(set_to_none=True)
+        try:
+            sums = TokenSums()
+            for group in groups:
+                self._accumulate(items, group, sums, on_policy=on_policy)
+                if stop.is_set():
+                    raise Stopped
+            norm = self._check_gradient()
+            rate = self._step()
+        except torch.OutOfMemoryError as error:
+            raise TrainerError(
+                f"out of memory at {self.config.max_batch_tokens} tokens per micro-batch; lower "
+                f"trainer.max_batch_tokens ({error})"
+            ) from error
+        except RuntimeError as error:
+            if isinstance(error, TrainerError | OffPolicyError):
+                raise
+            raise TrainerError(f"the update failed: {error}") from error
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+        return {**sums.metrics(), "grad_norm": norm, "learning_rate": rate}
+
+    def _accumulate(
+        self, items: Sequence[Item], group: list[int], sums: TokenSums, *, on_policy: bool
+    ) -> None:
+        """Add one micro-batch's gradient."""
+        rectangle = self._rectangle([items[index] for index in group])
+        logprobs = self._logprobs(rectangle)
+        losses = token_loss(logprobs, rectangle.behaviour, rectangle.advantages, self.config.loss)
+        sums.add(losses, logprobs, rectangle.behaviour, self.config.loss)
+        reads_behaviour = self.config.loss.name != "cross_entropy"
+        if on_policy and reads_behaviour and not sums.gap_max <= self.config.logprob_tolerance:
+            raise OffPolicyError(self._disagreement(rectangle, logprobs, group, sums))
+        if not math.isfinite(sums.loss):
+            raise TrainerError(
+                f"the loss is {sums.loss} (largest |learner - behaviour| {sums.gap_max:.3g} nats); "
+                "nothing was changed"
+            )
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+
+    def _check_gradient(self) -> float:
+        """Clip it if asked to; its norm before that."""
+        limit = self.config.grad_clip_norm or math.inf
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), limit))
+        if not math.isfinite(norm):
+            raise TrainerError(f"the gradient's norm is {norm}; nothing was changed")
+        return norm
+
+    def _step(self) -> float:
+        """Step with the warmed-up learning rate, which is returned."""
+        warm = min(1.0, (self.step + 1) / max(self.config.warmup_steps, 1))
+        rate = self.config.learning_rate * warm
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.step += 1
+        return rate
+
+    def _disagreement(
+        self, rectangle: _Rectangle, logprobs: Tensor, group: list[int], sums: TokenSums
+    ) -> str:
+        logprobs = logprobs.detach()
+        gap = (logprobs - rectangle.behaviour).abs()
+        worst = int(gap.nan_to_num(nan=math.inf).argmax())
+        row, column = int(rectangle.row[worst]), int(rectangle.column[worst])
+        return (
+            "sampler and learner disagree on the same weights: of "
+            f"{sums.tokens} tokens compared the mean |learner - behaviour| is "
+            f"{sums.gap / sums.tokens:.3g} nats and the largest {sums.gap_max:.3g} (tolerance "
+            f"{self.config.logprob_tolerance:g}), at item {group[row]}, target "
+            f"{int(rectangle.columns[column])}, token {int(rectangle.targets[worst])}: learner "
+            f"{float(logprobs[worst]):.4f}, behaviour {float(rectangle.behaviour[worst]):.4f}. "
+            "Nothing was changed. Usual causes: sampling at a temperature other than 1 (or with "
+            "top_p or top_k), tokens of another model or tokenizer, or a low-precision dtype; "
+            "trainer.logprob_tolerance sets the tolerance"
+        )
+
+    # Forward
+
+    def forward_logprobs(self, items: Sequence[Item]) -> list[NDArray[np.float64]]:
+        """The learner's log probability of each generated target, by item; no gradient."""
+        check_items(
+            items, vocabulary=self.facts.vocabulary, context_length=self.facts.context_length
+        )
+        results = [np.zeros(0) for _ in items]
+        with torch.no_grad():
+            for group in micro_batches(items, self.config.max_batch_tokens):
+                rectangle = self._rectangle([items[index] for index in group])
+                values = self._logprobs(rectangle).double().cpu().numpy()
+                rows = rectangle.row.cpu().numpy()
+                for row, index in enumerate(group):
+                    results[index] = values[rows == row]
+        return results
+
+    def _rectangle(self, items: Sequence[Item]) -> _Rectangle:
+        width = max(_used(item) for item in items)
+        ids = np.zeros((len(items), width), np.int64)
+        mask = np.zeros((len(items), width), bool)
+        for row, item in enumerate(items):
+            used = _used(item)
+            ids[row, :used] = item.input_tokens[:used]
+            mask[row, :used] = item.mask[:used]
+        columns = np.flatnonzero(mask.any(0))
+        rows, places = np.nonzero(mask[:, columns])
+        device = self.facts.device
+        exact = torch.promote_types(self._dtype, torch.float32)
+
+        def flat(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(item, name)[item.mask] for item in items])
+
+        return _Rectangle(
+            ids=torch.from_numpy(ids).to(device),
+            columns=torch.from_numpy(columns).to(device),
+            row=torch.from_numpy(rows).to(device),
+            column=torch.from_numpy(places).to(device),
+            targets=torch.from_numpy(flat("target_tokens").astype(np.int64)).to(device),
+            behaviour=torch.from_numpy(flat("logprobs")).to(device, exact),
+            advantages=torch.from_numpy(flat("advantages")).to(device, exact),
+        )
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        weight = self._template.get_input_embeddings().weight  # type: ignore[operator]
+        return weight.dtype  # type: ignore[no-any-return]
+
+    def _logprobs(self, rectangle: _Rectangle) -> Tensor:
+        """Shape (N,); logits only where some row needs them, log-softmax in float32 or wider."""
+        if self.facts.takes_logits_to_keep:
+            kept = self.model(
+                input_ids=rectangle.ids, use_cache=False, logits_to_keep=rectangle.columns
+            ).logits
+        else:
+            logits = self.model(input_ids=rectangle.ids, use_cache=False).logits
+            kept = logits[:, rectangle.columns]
+        picked = kept[rectangle.row, rectangle.column].to(rectangle.behaviour.dtype)
+        return -torch.nn.functional.cross_entropy(picked, rectangle.targets, reduction="none")
+
+    # Publishing
+
+    def snapshot(self) -> Snapshot:
+        """The current weights, merged; shares what LoRA does not touch, and nothing else."""
+        changes = {}
+        for name, module in self.model.get_base_model().named_modules():
+            if ADAPTER in getattr(module, "lora_A", ()):
+                changes[name] = LowRank(
+                    module.lora_A[ADAPTER].weight,
+                    module.lora_B[ADAPTER].weight,
+                    module.scaling[ADAPTER],
+                    module.fan_in_fan_out,
+                )
+        return Snapshot(merged_copy(self._template, changes), self.facts, self.step)
