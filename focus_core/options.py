@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import inspect
 import json
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -21,17 +22,33 @@ __all__ = ["build", "closest", "evolve", "options_of"]
 
 def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The keyword parameters of a class or function, with resolved annotations."""
-    target = inspect.unwrap(factory.__init__ if inspect.isclass(factory) else factory)
-    hints: dict[str, Any] = {}
-    for name, annotation in getattr(target, "__annotations__", {}).items():
-        one = types.SimpleNamespace(__annotations__={name: annotation})
-        with contextlib.suppress(Exception):  # a name that only type checkers import
-            hints |= typing.get_type_hints(one, getattr(target, "__globals__", {}))
+    if inspect.isclass(factory):
+        hints = _hints(inspect.unwrap(factory.__init__))
+        if attrs.has(factory):  # a converter hides the field's type from __init__
+            for base in reversed(factory.__mro__):
+                hints |= _hints(base)
+    else:
+        hints = _hints(inspect.unwrap(factory))
     return {
         name: parameter.replace(annotation=hints.get(name, Any))
         for name, parameter in inspect.signature(factory).parameters.items()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     }
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    """Annotations of a class or function, without those only a type checker can resolve."""
+    module = sys.modules.get(getattr(target, "__module__", ""))
+    names = getattr(target, "__globals__", vars(module) if module else {})
+    hints: dict[str, Any] = {}
+    own = vars(target).get("__annotations__", {}) if inspect.isclass(target) else None
+    for name, annotation in (
+        getattr(target, "__annotations__", {}) if own is None else own
+    ).items():
+        one = types.SimpleNamespace(__annotations__={name: annotation})
+        with contextlib.suppress(Exception):
+            hints |= typing.get_type_hints(one, names)
+    return hints
 
 
 def build(factory: Callable[..., Any], given: Mapping[str, Any], prefix: str) -> Any:

@@ -302,3 +302,21 @@ def test_searches_convert():
 def test_closest():
     assert closest("selectiv", ["selective", "independent"]) == " (did you mean selective?)"
     assert closest("zzz", ["selective"]) == ""
+
+
+@attrs.frozen
+class Converted:
+    """A converter hides the field's type from the constructor's signature."""
+
+    levels: tuple[int, ...] = attrs.field(default=(1,), converter=tuple)
+
+
+@attrs.frozen
+class Heir(Converted):
+    more: float = 0.5
+
+
+def test_a_fields_type_counts_behind_a_converter():
+    assert build(Heir, {"levels": "4,5,6", "more": "1"}, "task") == Heir((4, 5, 6), 1.0)
+    with pytest.raises(UsageError, match="integer"):
+        build(Converted, {"levels": "4,x"}, "task")
