@@ -30,6 +30,10 @@ def reports(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def leftovers(folder):
     return [path for path in folder.rglob(".*") if path.is_file()]
 
@@ -56,7 +60,7 @@ def test_three_updates(run):
     assert first["ratio_mean"] == pytest.approx(1.0, abs=1e-3)
     assert first["clip_fraction"] == 0.0
     batches = [
-        {record["metadata"]["training"]["batch"] for record in map(json.loads, path.open())}
+        {record["metadata"]["training"]["batch"] for record in lines_of(path)}
         for path in sorted((folder / "run" / "critic-targets").iterdir())
     ]
     assert batches == [{0}, {1}, {2}]
@@ -104,7 +108,7 @@ def test_real_problems_and_the_tree_as_files(tmp_path):
     )
     assert done.stdout.startswith("0 ○ V=")
     tree = json.loads((tmp_path / "out" / "tree-0.json").read_text())
-    actor = [json.loads(line) for line in (tmp_path / "out" / "actor.jsonl").open()]
+    actor = lines_of(tmp_path / "out" / "actor.jsonl")
     by_id = {node["id"]: node for node in tree["nodes"]}
     for record in actor:
         node = by_id[record["metadata"]["edge"]]
@@ -196,10 +200,8 @@ def test_interrupted(tmp_path, after, sent):
     assert errors.splitlines()[-1] == "interrupted"
     assert "Traceback" not in errors
     assert not leftovers(tmp_path)
-    for name in ("metrics.jsonl",):
-        path = tmp_path / "run" / name
-        if path.exists():
-            assert all(json.loads(line) for line in path.read_text().splitlines())
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    assert after == "training task" or len(lines_of(metrics)) >= 1
     deadline = time.monotonic() + 10
     while processes_of(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
