@@ -101,6 +101,7 @@ def test_training_stops_at_once_and_cleans_up(installed, tmp_path, during, by):
 def test_interrupted_at_some_moment_the_run_resumes_with_nothing_lost(
     installed, tmp_path, monkeypatch, seconds
 ):
+    monkeypatch.chdir(tmp_path)
     start = []
 
     def when():
