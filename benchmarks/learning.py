@@ -11,7 +11,7 @@ tokens:
 ``tune``; ``shuffled`` gets that of ``trees``. What is reported is measured on ``heldout``, before
 and after, sampled at temperature 1 and greedily, for every seed.
 
-Usage: python benchmarks/learning.py [--tokens N] [--seeds N] [--problems N] [--out DIR]
+Usage: python benchmarks/learning.py [--model M] [--tokens N] [--seeds N] [--problems N] [--out DIR]
 """
 
 from __future__ import annotations
@@ -135,7 +135,12 @@ async def train(
 
     curve, began = Curve(), time.monotonic()
     trainer = LocalTrainer(
-        model="tiny", learning_rate=rate, seed=seed, threads=1, warmup_steps=5, beta2=0.99
+        model=options.model,
+        learning_rate=rate,
+        seed=seed,
+        threads=1,
+        warmup_steps=5,
+        beta2=0.99,
     )
     async with trainer:
         reports = await run_schedule(
@@ -198,9 +203,10 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> None:
 def main() -> None:
     """Tune, train, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", type=int, default=150_000, help="sampled tokens of each run")
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--tokens", type=int, default=60_000, help="sampled tokens of each run")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--problems", type=int, default=400, help="evaluated, sampled and greedy")
+    parser.add_argument("--problems", type=int, default=200, help="evaluated, sampled and greedy")
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

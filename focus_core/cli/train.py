@@ -192,6 +192,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         directory = RunDirectory.create(path, config)
     elif dropped := directory.rewind():
         print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
+    print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
     observers = [Keeper(directory), display(out)]
     if json:
         observers.append(JsonLines(sys.stdout))
@@ -203,8 +204,6 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
             f"{config.max_tokens} sampled tokens is reached",
             file=out,
         )
-    print(f"run directory: {directory.path}", file=out)
-    print(f"continue with: focus train --resume {directory.path} --steps N", file=out)
 
 
 def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict[str, Any]:

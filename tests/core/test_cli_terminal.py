@@ -116,8 +116,8 @@ def test_a_run_draws_progress_and_leaves_its_lines(installed, tmp_path):
         ["step 1", "lag 1"],
         ["step 2", "lag 1"],
     ]
-    assert lines[0] == "training task countdown with fake: 3 updates"
-    assert kinds[-3:] == ["held-out", "run", "continue"]
+    assert kinds[:2] == ["run", "training"]
+    assert lines[-1].startswith("held-out accuracy, before -> after: ")
     assert sum("3/3" in line for line in shown) == 1, "one bar stays, finished"
 
 
