@@ -50,6 +50,7 @@ from focus_core.tree import Tree, Values
 METHODS = ("trees", "group", "shuffled")
 RATES = (1e-3, 2e-3, 4e-3)
 GROUP = 8
+LEVELS = (4, 5, 6)
 
 
 @attrs.frozen
@@ -122,7 +123,7 @@ async def train(
     method: str, rate: float, seed: int, measured: Sequence[Problem], options: argparse.Namespace
 ) -> Outcome:
     """Train until the tokens are used; measure before and after."""
-    task = ArithmeticTask(seed=seed)
+    task = ArithmeticTask(levels=LEVELS, seed=seed)
     problems = task.problems("train")
     chosen = collector_for(method, task)
 
@@ -169,7 +170,7 @@ async def train(
 
 def tuned(method: str, options: argparse.Namespace) -> float:
     """The learning rate with the best sampled accuracy on the tuning split, of three tried."""
-    problems = ArithmeticTask().problems("tune")[: options.problems]
+    problems = ArithmeticTask(levels=LEVELS).problems("tune")[: options.problems]
     tried = []
     for rate in RATES:
         outcome = asyncio.run(train(method, rate, 100, problems, options))
@@ -212,7 +213,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     rates = {method: tuned(method, options) for method in ("trees", "group")}
     rates["shuffled"] = rates["trees"]
-    problems = ArithmeticTask().problems("heldout")[: options.problems]
+    problems = ArithmeticTask(levels=LEVELS).problems("heldout")[: options.problems]
     outcomes = []
     for method in METHODS:
         for seed in range(options.seeds):

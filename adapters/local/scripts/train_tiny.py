@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-r"""Make the weights of the model ``tiny``: a few minutes on two cores, the same for a seed.
+r"""Make the weights of the model ``tiny``: some minutes on one core, the same for a seed.
 
 The policy reads and writes single characters. It is taught, by supervised learning alone,
 
 - running sums (``12-3=9``, one a line), which is where it gets its arithmetic from, and
 - worked replies to questions of the task ``arithmetic``, mostly short ones, ending in ``\boxed{}``.
 
-Every reply is right. They differ in how their writers worked: at each line a careful writer adds
-one number, a hasty one takes two at once, and now and then one writes down all that is left. The
-model copies that mixture; what it takes in one line it gets right the less often the more it is.
-So reinforcement learning has something to find out that no reply says: which way of working pays.
-No mistake is planted anywhere.
+Every reply is right. They differ in how their writers worked: a careful one adds one number a
+line; an impatient one may at any line take all that is left at once; a brilliant one always does,
+at the first line. The model copies that mixture, but it is not brilliant: what it takes in one
+line it gets right the less often the more it is. So reinforcement learning has something to find
+out that no reply says, namely which way of working pays. No mistake is planted anywhere.
 
 Only questions of the split ``train`` are used; the figures printed are of ``tune``.
 
@@ -52,9 +52,9 @@ class Recipe:
 
     Attributes:
         levels: Weights of the task's levels among the questions.
-        pace: Weights of taking one, two, or all remaining numbers in a line of a reply.
+        writers: Weights of the writers of replies, and how likely each one is to take all
+            remaining numbers at once at any line.
         chain_share: Share of running sums among the texts.
-        chain_pace: As ``pace``, of their lines; ``all`` is three there.
         steps: Optimizer steps.
         rows: Texts per step.
         muon_rate: Step size of the hidden matrices.
@@ -63,22 +63,21 @@ class Recipe:
     """
 
     levels: dict[int, float] = attrs.field(factory=lambda: {1: 2, 2: 3, 3: 5, 4: 3, 5: 1.5, 6: 1})
-    pace: tuple[float, float, float] = (40, 55, 5)
-    chain_share: float = 0.4
-    chain_pace: tuple[float, float, float] = (80, 20, 0)
-    steps: int = 1000
+    writers: tuple[tuple[float, float], ...] = ((30, 0.0), (30, 0.5), (40, 1.0))
+    chain_share: float = 0.3
+    steps: int = 900
     rows: int = 32
     muon_rate: float = 0.02
     adam_rate: float = 6e-3
     seed: int = 0
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer() -> Any:
     """One token per printable ASCII character or newline; anything else is the unknown token."""
     vocabulary = {token: i for i, token in enumerate([*SPECIALS, *CHARACTERS])}
     inner = Tokenizer(models.BPE(vocabulary, [], unk_token=SPECIALS[UNKNOWN]))
     inner.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=inner,
         pad_token=SPECIALS[PAD],
         unk_token=SPECIALS[UNKNOWN],
@@ -92,7 +91,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def make_model(seed: int) -> LlamaForCausalLM:
+def make_model(seed: int) -> Any:
     """655 thousand parameters in three layers."""
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
@@ -116,12 +115,18 @@ def make_model(seed: int) -> LlamaForCausalLM:
     return model
 
 
-def working(question: Question, pace: Sequence[float], rng: random.Random) -> str:
-    """A right reply to a question, its lines taking one, two or all remaining numbers."""
+def working(question: Question, haste: float, rng: random.Random) -> str:
+    """A right reply to a question.
+
+    Args:
+        question: What was asked.
+        haste: How likely a line is to take all remaining numbers instead of one.
+        rng: Decides that.
+    """
     total, rest = question.terms[0], list(question.terms[1:])
     lines = []
     while rest:
-        (take,) = rng.choices((1, 2, len(rest)), pace)
+        take = len(rest) if rng.random() < haste else 1
         line = f"{total}" + "".join(f"{term:+d}" for term in rest[:take])
         total += sum(rest[:take])
         rest = rest[take:]
@@ -129,16 +134,14 @@ def working(question: Question, pace: Sequence[float], rng: random.Random) -> st
     return "".join(lines) + f"\\boxed{{{total}}}"
 
 
-def chain(pace: Sequence[float], rng: random.Random) -> str:
+def chain(rng: random.Random) -> str:
     """Ten lines of a running sum, as in a long worked reply."""
     total = rng.randint(-40, 60)
     text = ""
     for _ in range(10):
-        (take,) = rng.choices((1, 2, 3), pace)
-        terms = [rng.choice((-1, 1)) * rng.randint(1, 9) for _ in range(take)]
-        text += f"{total}" + "".join(f"{term:+d}" for term in terms)
-        total += sum(terms)
-        text += f"={total}\n"
+        term = rng.choice((-1, 1)) * rng.randint(1, 9)
+        text += f"{total}{term:+d}={total + term}\n"
+        total += term
     return text
 
 
@@ -151,18 +154,20 @@ def texts(recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Endless pairs of what is given and what is to be learned."""
     rng = random.Random(recipe.seed)
     levels, weights = zip(*recipe.levels.items(), strict=True)
+    shares, hastes = zip(*recipe.writers, strict=True)
     while True:
         if rng.random() < recipe.chain_share:
-            whole = chain(recipe.chain_pace, rng)
+            whole = chain(rng)
             yield whole[:1], whole[1:]
             continue
         (level,) = rng.choices(levels, weights)
         question = LEVELS[level][rng.randrange(len(LEVELS[level]))]
         if question.split == "train":
-            yield prompt(question), working(question, recipe.pace, rng) + SPECIALS[END]
+            (haste,) = rng.choices(hastes, shares)
+            yield prompt(question), working(question, haste, rng) + SPECIALS[END]
 
 
-def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(recipe: Recipe, tokenizer: Any) -> Iterator[tuple[Tensor, Tensor]]:
     """Ids and which of them are to be learned, both of shape (rows, width), padded on the right."""
     source = texts(recipe)
     while True:
@@ -184,7 +189,7 @@ def _hidden(model: nn.Module) -> list[nn.Parameter]:
     return [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
 
 
-def teach(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+def teach(recipe: Recipe, tokenizer: Any) -> Any:
     """Supervised learning from scratch: Muon for the matrices, Adam for the rest."""
     model = make_model(recipe.seed)
     hidden = _hidden(model)
@@ -207,7 +212,7 @@ def teach(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
         logits = model.lm_head(hidden_states[:, :-1][learned])
         loss = nn.functional.cross_entropy(logits, ids[:, 1:][learned])
         model.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()
@@ -226,7 +231,7 @@ def teach(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
 
 @torch.no_grad()
 def accuracy(
-    model: Any, tokenizer: PreTrainedTokenizerFast, asked: Sequence[Question], *, sample: bool
+    model: Any, tokenizer: Any, asked: Sequence[Question], *, sample: bool
 ) -> tuple[float, float]:
     """Share of right replies, and their mean length in tokens."""
     inputs = tokenizer(
@@ -253,7 +258,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=TINY)
     parser.add_argument("--seed", type=int, default=Recipe().seed)
     parser.add_argument("--steps", type=int, default=Recipe().steps)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     tokenizer = make_tokenizer()
@@ -268,7 +273,9 @@ def main() -> None:
             flush=True,
         )
     model.save_pretrained(options.out)
-    tokenizer.save_pretrained(options.out)
+    make_tokenizer().save_pretrained(options.out)  # the other one has learned to pad
+    for path in options.out.iterdir():
+        path.chmod(0o644)
     print(f"wrote {options.out}")
 
 

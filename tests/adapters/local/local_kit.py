@@ -20,7 +20,7 @@ COMMON = {
 }
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}"
-    "{% if m['role'] not in ('user', 'assistant') %}{{ raise_exception('no such role') }}{% endif %}"
+    "{% if m['role'] not in ('user', 'assistant') %}{{ raise_exception('no role') }}{% endif %}"
     "{{ '<u>' if m['role'] == 'user' else '<a>' }}"
     "{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
 )

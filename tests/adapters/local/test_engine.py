@@ -14,6 +14,10 @@ from tests.adapters.local.local_kit import batch, gap, prompts, record, run, sam
 KINDS = ["llama", "mistral", "gemma3", "lfm2", "gpt2", "olmoe"]
 
 
+# Greedy: the mini Llama then goes on to the limit from every prompt that the tests hold up.
+LONG = SamplingParams(max_tokens=200, temperature=0.0)
+
+
 def hold(policy, monkeypatch):
     """Make the forward pass wait: returns the events (entered, go)."""
     entered, go = threading.Event(), threading.Event()
@@ -120,6 +124,14 @@ def test_kept_prefixes_spare_their_computation(trainer_of, monkeypatch):
             widths.clear()
             await policy.generate([*prompt, *first.tokens, 8, 9, 10], params)  # a new turn: 8 and 9
             assert widths[0] == (1, 2)
+            (other,) = prompts((30,), seed=1)
+            running = asyncio.create_task(policy.generate(other, LONG))
+            while (1, 29) not in widths:
+                await asyncio.sleep(0.001)
+            widths.clear()
+            await policy.generate(other, params)  # its prompt was computed a moment ago
+            assert all(width == 1 for _, width in widths)
+            await running
 
     run(main())
 
@@ -167,8 +179,25 @@ def test_a_seed_decides_whatever_the_company(trainer_of):
                 np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
             assert one.tokens == alone[0].tokens
             assert len({tuple(each.tokens) for each in alone}) == 3
-            free = await policy.generate(prompt, SamplingParams(max_tokens=16), 2)
-            assert free[0].tokens != free[1].tokens
+            free = await policy.generate(prompt, SamplingParams(max_tokens=16), 4)
+            assert len({tuple(each.tokens) for each in free}) > 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_more_samples_than_rows(kind, model_of, trainer_of):
+    async def main():
+        (prompt,) = prompts((6,))
+        params = SamplingParams(max_tokens=7, seed=4)
+        said = []
+        for rows in (2, 64):
+            async with trainer_of(model=model_of(kind), max_sampling_batch=rows) as trainer:
+                policy = await trainer.publish_policy()
+                answers = await policy.generate(prompt, params, 5)
+                said.append([each.tokens for each in answers])
+        assert said[0] == said[1]
+        assert len(said[0]) == 5
 
     run(main())
 
@@ -269,9 +298,9 @@ def test_a_cancelled_request_frees_its_rows_and_nobody_else_notices(trainer_of, 
             params = SamplingParams(max_tokens=30, seed=5)
             (undisturbed,) = await policy.generate(second, params)
             entered, go = hold(policy, monkeypatch)
-            doomed = asyncio.create_task(policy.generate(first, SamplingParams(max_tokens=200), 3))
+            doomed = asyncio.create_task(policy.generate(first, LONG, 3))
             kept = asyncio.create_task(policy.generate(second, params))
-            waiting = asyncio.create_task(policy.generate(first, SamplingParams(max_tokens=200)))
+            waiting = asyncio.create_task(policy.generate(first, LONG))
             await asyncio.to_thread(entered.wait)
             await asyncio.sleep(0.02)
             for task in (doomed, waiting):
@@ -284,6 +313,7 @@ def test_a_cancelled_request_frees_its_rows_and_nobody_else_notices(trainer_of, 
             assert (await kept)[0].tokens == undisturbed.tokens
             await policy.generate(first, SamplingParams(max_tokens=2), 4)  # all rows are free
             await idle(trainer)
+            assert (await policy.generate(first, LONG))[0].stop_reason == "length"
 
     run(main())
 
@@ -294,7 +324,7 @@ def test_a_fault_reaches_everyone_it_concerns_and_nobody_hangs(after, trainer_of
         async with trainer_of() as trainer:
             policy, other = await trainer.publish_policy(), await trainer.publish_policy()
             heal = fail(policy, monkeypatch, after)
-            params = SamplingParams(max_tokens=30)
+            params = SamplingParams(max_tokens=30, temperature=0.0)  # ends at no end token
             asked = [policy.generate(p, params, 2) for p in prompts((5, 9, 7))]
             *broken, fine = await asyncio.gather(
                 *asked, other.generate([5, 6], params), return_exceptions=True
@@ -332,7 +362,7 @@ def test_closing_a_policy_ends_its_requests_and_frees_it(trainer_of, monkeypatch
         async with trainer_of() as trainer:
             policy, other = await trainer.publish_policy(), await trainer.publish_policy()
             entered, go = hold(policy, monkeypatch)
-            asked = asyncio.create_task(policy.generate([5, 6], SamplingParams(max_tokens=200)))
+            asked = asyncio.create_task(policy.generate([5, 6], LONG))
             await asyncio.to_thread(entered.wait)
             closing = asyncio.create_task(policy.aclose())
             await asyncio.sleep(0)
@@ -343,7 +373,7 @@ def test_closing_a_policy_ends_its_requests_and_frees_it(trainer_of, monkeypatch
             with pytest.raises(TrainerError, match="policy 0 was closed"):
                 await policy.generate([5, 6], SamplingParams())
             await policy.aclose()
-            assert await other.generate([5, 6], SamplingParams(max_tokens=3))
+            assert (await other.generate([5, 6], LONG))[0].stop_reason == "length"
             weight = weakref.ref(other._snapshot.model.model.layers[0].mlp.up_proj.weight)
             await other.aclose()
             gc.collect()
@@ -357,9 +387,13 @@ def test_closing_the_trainer_ends_what_is_asked(trainer_of, monkeypatch):
         async with trainer_of() as trainer:
             policy = await trainer.publish_policy()
             entered, go = hold(policy, monkeypatch)
-            asked = asyncio.create_task(policy.generate([5, 6], SamplingParams(max_tokens=200)))
+            asked = asyncio.create_task(policy.generate([5, 6], LONG))
             await asyncio.to_thread(entered.wait)
-            threading.Timer(0.1, go.set).start()
+            engine, closing = trainer._engine, asyncio.create_task(trainer.close("interrupted"))
+            while not engine._closing:
+                await asyncio.sleep(0.01)
+            go.set()
+            await closing
         with pytest.raises(TrainerError, match="trainer was closed"):
             await asked
         with pytest.raises(TrainerError, match="trainer was closed"):

@@ -6,8 +6,6 @@ import importlib.util
 import json
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -93,7 +91,18 @@ def test_what_only_loading_shows_is_a_data_error_too(broken):
         run(main())
 
 
-def test_nothing_is_fetched(mini, monkeypatch):
+@pytest.fixture
+def bars():
+    """Progress bars on, as they are by default."""
+    from transformers.utils import logging
+
+    logging.enable_progress_bar()
+    yield
+    assert logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+
+
+def test_nothing_is_fetched_or_printed(mini, monkeypatch, capfd, bars):
     def refuse(*_):
         raise AssertionError("a connection was tried")
 
@@ -106,19 +115,7 @@ def test_nothing_is_fetched(mini, monkeypatch):
             assert await policy.generate([5], SamplingParams(max_tokens=2))
 
     run(main())
-
-
-def test_loading_prints_nothing(mini):
-    code = (
-        "import asyncio, sys\n"
-        "from focus_adapter_local import LocalTrainer\n"
-        "async def main():\n"
-        f"    async with LocalTrainer(model={mini!r}) as trainer:\n"
-        "        await trainer.publish_policy()\n"
-        "asyncio.run(main())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_chats_are_rendered_once_and_decoded_as_they_are(trainer_of):
@@ -167,9 +164,10 @@ def test_tiny():
 
 
 @needs_smollm2
-def test_smollm2_and_its_tokenizer_trap():
+def test_smollm2_and_its_tokenizer_trap(capfd, bars):
     async def main():
         async with LocalTrainer(model="smollm2", lora_rank=8) as trainer:
+            assert capfd.readouterr() == ("", "")
             policy = await agree(trainer, "Say hello.", 6, 2)
             text = "def f(x):\n    return  x + 1  # two spaces,  there"
             tokens = trainer._tokenizer.encode(text)
@@ -178,7 +176,7 @@ def test_smollm2_and_its_tokenizer_trap():
             assert policy.decode(prompt).endswith(
                 "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n"
             )
-            assert policy.end_tokens == {2}
+            assert 2 in policy.end_tokens
             policy = await trainer.publish_policy()
             greedy = SamplingParams(max_tokens=24, temperature=0.0)
             (answer,) = await policy.generate(prompt, greedy)

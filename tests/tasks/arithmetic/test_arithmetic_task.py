@@ -89,12 +89,12 @@ def test_more_problems_than_there_are_is_a_plain_error():
 
 def test_a_tree_of_rewards_and_the_answer_unseen():
     policy = BoxingPolicy(end=0.3)
-    problem = Problem("How many?", "4", id="q")
+    problem = Problem("How many?", "3", id="q")
     collection = collect(ArithmeticTask(segment_tokens=2, max_tokens=8), problem, policy)
     assert not collection.failures
     assert set(collection.returns) == {0.0, 1.0}
     for rollout in collection.rollouts():
-        assert rollout.reward == float(len(rollout.tokens) - 1 == 4)  # the prompt is one token
+        assert rollout.reward == float(len(rollout.tokens) - 1 == 3)  # the prompt is one token
     assert {str(messages) for messages in policy.seen} == {
         "({'role': 'user', 'content': 'How many?'},)"
     }
@@ -160,7 +160,7 @@ def test_public_names():
 
     for name in focus_task_arithmetic.__all__:
         assert getattr(focus_task_arithmetic, name) is not None
-    assert dir(focus_task_arithmetic) == focus_task_arithmetic.__all__
+    assert dir(focus_task_arithmetic) == sorted(focus_task_arithmetic.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         focus_task_arithmetic.nothing  # noqa: B018
 

@@ -93,7 +93,7 @@ def test_levels_take_turns():
 
 @pytest.mark.parametrize(("split", "levels"), [("test", (1,)), ("train", ()), ("train", (1, 99))])
 def test_what_does_not_exist_is_refused(split, levels):
-    with pytest.raises(ValueError, match="levels are|no split"):
+    with pytest.raises(ValueError, match=r"levels are|no split"):
         questions(split, levels, 1)
 
 

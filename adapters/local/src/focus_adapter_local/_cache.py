@@ -58,9 +58,18 @@ class RowCache(Protocol):
 
 
 def attends_to_everything(config: Any) -> bool:
-    """Whether every layer of the model keeps, and attends to, all keys and values."""
+    """Whether every layer of the model keeps, and attends to, all keys and values.
+
+    Raises:
+        ValueError: Some layer keeps something else, which this transformers has no cache for.
+    """
     layers = DynamicCache(config=config).layers
-    return all(type(layer) is DynamicLayer for layer in layers)
+    full = all(type(layer) is DynamicLayer for layer in layers)
+    kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
+    other = sorted(kinds - {"full_attention", "sliding_attention", "moe", "mlp"})
+    if full and other:
+        raise ValueError(f"its layers of type {', '.join(other)} have a cache of their own")
+    return full
 
 
 @attrs.define
@@ -137,13 +146,13 @@ class _SlotLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # a base witho
 
 
 class SlotCache:
-    """Rows at any depth side by side, and what finished rows leave for others to continue.
+    """Rows at any depth side by side, and what prompts and finished rows leave for others.
 
     Args:
         forward: The model.
         layers: Number of its layers.
         device: Where it runs.
-        keep_tokens: Most tokens of finished rows kept; 0 keeps none.
+        keep_tokens: Most tokens kept for others to continue; 0 keeps none.
     """
 
     def __init__(
@@ -221,6 +230,8 @@ class SlotCache:
             for row, sequence in enumerate(inputs[start:stop]):
                 ids[row, : len(sequence)] = sequence
             self._pass(ids, first + start, past=0)
+            for row, sequence in enumerate(inputs[start:stop], first + start):
+                self._keep(row, sequence, 0)
             start = stop
 
     def _restore(self, row: int, inputs: Tokens, layers: KeysValues, covered: int) -> None:
@@ -266,9 +277,8 @@ class SlotCache:
 
     def leave(self, order: NDArray[np.int64], gone: Sequence[tuple[int, Tokens, int]]) -> None:
         """Keep what finished rows computed, and close their gaps."""
-        if self._prefixes.max_tokens:
-            for row, tokens, start in gone:
-                self._prefixes.add(tokens, start, self._take(row, len(tokens)))
+        for row, tokens, start in gone:
+            self._keep(row, tokens, start)
         moved = np.flatnonzero(order != np.arange(len(order)))
         width = int(self._lengths.max())
         if len(moved):
@@ -278,10 +288,14 @@ class SlotCache:
                     buffer[target, :, :width] = buffer[source, :, :width]
         self._lengths = self._lengths[order]
 
-    def _take(self, row: int, length: int) -> KeysValues:
-        return [
-            [buffer[row, :, :length].clone() for buffer in layer.buffers] for layer in self._layers
-        ]
+    def _keep(self, row: int, tokens: Tokens, start: int) -> None:
+        """Copy a row's keys and values out, for whoever continues it."""
+        if len(tokens) <= self._prefixes.max_tokens:
+            layers = [
+                [buffer[row, :, : len(tokens)].clone() for buffer in layer.buffers]
+                for layer in self._layers
+            ]
+            self._prefixes.add(tokens, start, layers)
 
 
 class GroupCache:

@@ -1,4 +1,4 @@
-"""Keys and values of finished rows, kept so that whoever continues them need not recompute them.
+"""Keys and values of prompts and finished rows, kept for whoever continues them.
 
 A tree search asks for continuations of states, and every state is the end of a segment that was
 just sampled: its keys and values were in the cache a moment ago. They are kept here per snapshot,

@@ -11,12 +11,20 @@ import attrs
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from focus_adapter_local.items import Item, check_items
 from focus_adapter_local.losses import LossConfig, TokenSums, token_loss
 from focus_adapter_local.models import LoadedModel, quiet
-from focus_adapter_local.snapshot import LowRank, ModelFacts, Snapshot, facts_of, merged_copy, share
+from focus_adapter_local.snapshot import (
+    Dense,
+    LowRank,
+    ModelFacts,
+    Snapshot,
+    facts_of,
+    merged_copy,
+    share,
+)
 from focus_core.errors import OffPolicyError, RecordError, TrainerError
 
 __all__ = ["Learner", "LearnerConfig", "Stopped", "micro_batches"]
@@ -94,21 +102,6 @@ class _Rectangle:
     advantages: Tensor
 
 
-def _linear_layers(model: Any) -> list[str]:
-    """Names for PEFT of every linear layer but the output head.
-
-    PEFT's own "all-linear" also takes the fused expert tensors of mixtures, which are no layers.
-    """
-    from transformers.pytorch_utils import Conv1D
-
-    head = model.get_output_embeddings()
-    names = set()
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | Conv1D) and module is not head:
-            names.add(name)
-    return sorted(names)
-
-
 class Learner:
     """Adapter weights, their optimizer, and the count of updates. Not thread-safe: one thread.
 
@@ -129,7 +122,7 @@ class Learner:
         lora = LoraConfig(
             r=config.lora_rank,
             lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # PEFT divides it, any number
-            target_modules=_linear_layers(loaded.model),
+            target_modules="all-linear",
             task_type="CAUSAL_LM",
         )
         with quiet():
@@ -323,10 +316,16 @@ class Learner:
 
     def snapshot(self) -> Snapshot:
         """The current weights, merged; shares what LoRA does not touch, and nothing else."""
-        changes = {}
+        changes: dict[tuple[str, str], LowRank | Dense] = {}
         for name, module in self.model.get_base_model().named_modules():
-            if ADAPTER in getattr(module, "lora_A", ()):
-                changes[name] = LowRank(
+            if ADAPTER not in getattr(module, "lora_A", ()):
+                continue
+            if fused := getattr(module, "parameter_name", None):  # the experts of a mixture
+                changes[name.replace(".base_layer", ""), fused] = Dense(
+                    module.get_delta_weight(ADAPTER).detach()
+                )
+            else:
+                changes[name, "weight"] = LowRank(
                     module.lora_A[ADAPTER].weight,
                     module.lora_B[ADAPTER].weight,
                     module.scaling[ADAPTER],

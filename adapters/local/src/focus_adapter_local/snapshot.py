@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache
 from focus_adapter_local._cache import attends_to_everything
 from focus_core.errors import DataError
 
-__all__ = ["LowRank", "ModelFacts", "Snapshot", "facts_of", "merged_copy", "share"]
+__all__ = ["Dense", "LowRank", "ModelFacts", "Snapshot", "facts_of", "merged_copy", "share"]
 
 
 @attrs.frozen(kw_only=True)
@@ -61,9 +61,15 @@ def facts_of(model: Any, tokenizer: Any, name: str) -> ModelFacts:
             path=name,
             remedy="use a decoder-only transformer",
         )
-    stateful = bool(getattr(model, "_is_stateful", False))
     takes_positions = "position_ids" in takes
-    plain = takes_positions and not stateful and attends_to_everything(model.config)
+    try:
+        plain = takes_positions and attends_to_everything(model.config)
+    except ValueError as error:
+        raise DataError(
+            f"a model of type {model.config.model_type!r} cannot be sampled: {error}",
+            path=name,
+            remedy="use a newer transformers, or another model",
+        ) from error
     generation = getattr(model, "generation_config", None)
     stops: set[int] = set()
     for source in (tokenizer, config, generation):
@@ -149,16 +155,31 @@ class LowRank:
         return torch.addmm(weight.to(wide), *factors, alpha=self.scale).to(weight.dtype)
 
 
+@attrs.frozen
+class Dense:
+    """A change of a weight of any shape."""
+
+    delta: Tensor
+
+    def added_to(self, weight: Tensor) -> Tensor:
+        """As ``LowRank.added_to``."""
+        wide = torch.promote_types(weight.dtype, self.delta.dtype)
+        return (weight.to(wide) + self.delta.to(wide)).to(weight.dtype)
+
+
 @torch.no_grad()
-def merged_copy(template: nn.Module, changes: Mapping[str, LowRank]) -> nn.Module:
+def merged_copy(
+    template: nn.Module, changes: Mapping[tuple[str, str], LowRank | Dense]
+) -> nn.Module:
     """The template with weights changed, sharing every tensor that is not.
 
     Args:
         template: A model without adapters.
-        changes: By name of the module whose ``weight`` changes.
+        changes: By names of a module and of its parameter.
     """
     model = share(template)
-    for name, change in changes.items():
-        module: Any = model.get_submodule(name)
-        module.weight = nn.Parameter(change.added_to(module.weight), requires_grad=False)
+    for (name, parameter), change in changes.items():
+        module = model.get_submodule(name)
+        merged = change.added_to(getattr(module, parameter))
+        setattr(module, parameter, nn.Parameter(merged, requires_grad=False))
     return model

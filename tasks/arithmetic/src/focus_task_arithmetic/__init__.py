@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from focus_task_arithmetic.grading import boxed_integer, grade
     from focus_task_arithmetic.generate import LEVELS, Level, Question, questions, split_of
+    from focus_task_arithmetic.grading import boxed_integer, grade
     from focus_task_arithmetic.task import ArithmeticEnv, ArithmeticTask
 
 __all__ = [

@@ -61,7 +61,7 @@ class ArithmeticTask:
         critic: What the constant critic predicts for an unfinished reply.
     """
 
-    levels: tuple[int, ...] = attrs.field(default=(4, 5, 6), converter=tuple)
+    levels: tuple[int, ...] = attrs.field(default=(3, 4, 5), converter=tuple)
     seed: int = 0
     count: int = attrs.field(default=2000, validator=attrs.validators.ge(1))
     segment_tokens: int = attrs.field(default=16, validator=attrs.validators.ge(1))
