@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Does a policy learn from trees? Against GRPO, and against a control that must not.
 
 On the task ``arithmetic`` with the model ``tiny``, three ways of using the same number of sampled
@@ -5,23 +6,28 @@ tokens:
 
 - ``trees``: ``Selective`` search and ``DirectBranchTd`` advantages, as the task comes;
 - ``group``: eight unbranched rollouts a problem and ``GroupCentered`` advantages (GRPO);
-- ``shuffled``: ``trees``, with each tree's advantages dealt out anew among its segments.
+- ``control``: ``trees``, with each batch's advantages dealt out anew among its segments.
 
-``trees`` and ``group`` each get the best of three learning rates, chosen with one seed on the split
-``tune``; ``shuffled`` gets that of ``trees``. What is reported is measured on ``heldout``, before
-and after, sampled at temperature 1 and greedily, for every seed.
+``trees`` and ``group`` each get the best of three learning rates, chosen with a seed of its own on
+the split ``tune``; ``control`` gets that of ``trees``. What is reported is measured on
+``heldout``, before and after, sampled at temperature 1 and greedily, for every seed.
 
-Usage: python benchmarks/learning.py [--model M] [--tokens N] [--seeds N] [--problems N] [--out DIR]
+Usage::
+
+    python benchmarks/learning.py [--quick] [--tokens N] [--seeds N] [--problems N] [--out DIR]
+
+Writes ``results.txt``, ``outcomes.json`` and, where matplotlib is installed, ``learning.png``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,152 +37,170 @@ from focus_adapter_local import LocalTrainer
 from focus_task_arithmetic import ArithmeticTask
 
 from focus_core import (
+    Batch,
     Collector,
-    DirectBranchTd,
     GroupCentered,
     Independent,
     Limits,
     Policy,
-    PolicyEvaluated,
     Problem,
-    hookimpl,
     run_schedule,
 )
-from focus_core.observers import Observers
-from focus_core.recipes import Credit
-from focus_core.run.evaluate import evaluate
-from focus_core.tree import Tree, Values
 
-METHODS = ("trees", "group", "shuffled")
+METHODS = ("trees", "group", "control")
 RATES = (1e-3, 2e-3, 4e-3)
 GROUP = 8
-LEVELS = (4, 5, 6)
+TUNING_SEED = 100
 
 
-@attrs.frozen
-class Shuffled(DirectBranchTd):
-    """The same advantages, given to the wrong segments of the same tree."""
+class Shuffled(LocalTrainer):
+    """Learns from the same tokens and the same advantages, each given to some other segment."""
 
-    seed: int = 0
-
-    def credit(self, tree: Tree, values: Values, *, gamma: float) -> Credit:
-        """Deal the tree's finite advantages out anew."""
-        credit = super().credit(tree, values, gamma=gamma)
-        advantages = credit.advantages.copy()
-        edges = np.flatnonzero(np.isfinite(advantages))
-        order = np.random.default_rng((self.seed, len(tree), tree.token_count)).permutation(edges)
-        advantages[edges] = credit.advantages[order]
-        return attrs.evolve(credit, advantages=advantages)
-
-
-def collector_for(method: str, task: ArithmeticTask) -> Callable[[Policy, Problem], Collector]:
-    """The task's collector, as the method changes it."""
-    changes: dict[str, Any] = {
-        "trees": {},
-        "group": {"search": Independent(GROUP), "recipe": GroupCentered(), "critic": None},
-        "shuffled": {"recipe": Shuffled()},
-    }[method]
-    return lambda policy, problem: attrs.evolve(task.collector_for(policy, problem), **changes)
-
-
-@attrs.define
-class Curve:
-    """Accuracies by updates made, as the run's evaluations arrive."""
-
-    points: list[tuple[int, float, float]] = attrs.field(factory=list)
-
-    @hookimpl
-    def focus_policy_evaluated(self, event: PolicyEvaluated) -> None:
-        """Keep one evaluation."""
-        metrics = event.metrics
-        self.points.append((event.learner_step, metrics["sampled"], metrics["greedy"]))
+    async def update(self, batch: Batch) -> Mapping[str, float]:
+        """Deal the batch's advantages out anew, then train."""
+        advantages = [span.advantage for record in batch.actor for span in record.spans]
+        dealt = iter(np.random.default_rng((self.seed, batch.index)).permutation(advantages))
+        records = [
+            attrs.evolve(
+                record,
+                spans=[attrs.evolve(span, advantage=float(next(dealt))) for span in record.spans],
+            )
+            for record in batch.actor
+        ]
+        return await super().update(attrs.evolve(batch, items=self.convert(records)))
 
 
 @attrs.frozen
 class Outcome:
-    """One run: accuracy before and after, and what it took."""
+    """One run: accuracy before and after, and what it took.
+
+    Attributes:
+        sampled: Share of right replies at temperature 1, before and after.
+        greedy: The same of the likeliest reply.
+    """
 
     method: str
     rate: float
     seed: int
-    before: tuple[float, float]
-    after: tuple[float, float]
+    sampled: tuple[float, float]
+    greedy: tuple[float, float]
     tokens: int
     updates: int
     seconds: float
 
-    @property
-    def gain(self) -> tuple[float, float]:
-        """Points won, sampled and greedy."""
-        return tuple(100 * (b - a) for a, b in zip(self.before, self.after, strict=True))  # type: ignore[return-value]
-
     def __str__(self) -> str:
-        (sampled, greedy), (sampled_after, greedy_after) = self.before, self.after
+        scores = ", ".join(
+            f"{name} {before:.1%} -> {after:.1%}"
+            for name, (before, after) in (("sampled", self.sampled), ("greedy", self.greedy))
+        )
         return (
-            f"{self.method:9s} rate {self.rate:.0e} seed {self.seed}: sampled {sampled:.1%} -> "
-            f"{sampled_after:.1%}, greedy {greedy:.1%} -> {greedy_after:.1%}  "
+            f"{self.method:8s} rate {self.rate:.0e} seed {self.seed}: {scores}  "
             f"({self.updates} updates, {self.tokens:,} tokens, {self.seconds:.0f} s)"
         )
 
 
+async def accuracy(
+    policy: Policy, problems: Sequence[Problem], task: ArithmeticTask, temperature: float
+) -> float:
+    """Share of right replies, one a problem; the same random numbers each time."""
+
+    async def one(place: int, problem: Problem) -> float:
+        usual = task.collector_for(policy, problem)
+        sampling = attrs.evolve(usual.agent.sampling, temperature=temperature)
+        async with attrs.evolve(
+            usual,
+            agent=attrs.evolve(usual.agent, sampling=sampling),
+            critic=None,
+            recipe=GroupCentered(),
+            search=Independent(1),
+        ) as collector:
+            found = await collector.collect(problem, key=(1, place))
+        if found.failures:
+            raise found.failures[0].error
+        (reward,) = found.returns
+        return reward
+
+    rewards = await asyncio.gather(*(one(i, problem) for i, problem in enumerate(problems)))
+    return statistics.fmean(rewards)
+
+
+def collector_for(method: str, task: ArithmeticTask) -> Callable[[Policy, Problem], Collector]:
+    """The task's collector, as the method changes it."""
+    changes: dict[str, Any] = {}
+    if method == "group":
+        changes = {"search": Independent(GROUP), "recipe": GroupCentered(), "critic": None}
+    return lambda policy, problem: attrs.evolve(task.collector_for(policy, problem), **changes)
+
+
 async def train(
-    method: str, rate: float, seed: int, measured: Sequence[Problem], options: argparse.Namespace
+    method: str, rate: float, seed: int, measured: Sequence[Problem], tokens: int
 ) -> Outcome:
-    """Train until the tokens are used; measure before and after."""
-    task = ArithmeticTask(levels=LEVELS, seed=seed)
-    problems = task.problems("train")
-    chosen = collector_for(method, task)
+    """Train until the tokens are sampled; measure before and after."""
+    task = ArithmeticTask(seed=seed)
+    points: list[tuple[float, float]] = []
 
     async def measure(policy: Policy) -> dict[str, float]:
-        found = [
-            await evaluate(policy, measured, task.collector_for, temperature=t, seed=1)
-            for t in (1.0, 0.0)
-        ]
-        return {"sampled": found[0].accuracy, "greedy": found[1].accuracy}
+        point = [await accuracy(policy, measured, task, temperature) for temperature in (1.0, 0.0)]
+        points.append((point[0], point[1]))
+        return {}
 
-    curve, began = Curve(), time.monotonic()
-    trainer = LocalTrainer(
-        model=options.model,
-        learning_rate=rate,
-        seed=seed,
-        threads=1,
-        warmup_steps=5,
-        beta2=0.99,
+    began = time.monotonic()
+    trainer = (Shuffled if method == "control" else LocalTrainer)(
+        model="tiny", learning_rate=rate, seed=seed, threads=1, warmup_steps=5, beta2=0.99
     )
     async with trainer:
         reports = await run_schedule(
             trainer,
-            problems,
-            chosen,
-            steps=10_000,
+            task.problems("train"),
+            collector_for(method, task),
+            steps=tokens,  # more than it takes: the tokens end it
             problems_per_step=task.defaults.problems_per_step,
-            limits=Limits(max_tokens=options.tokens),
+            limits=Limits(max_tokens=tokens),
             seed=seed,
             evaluate=measure,
-            observers=Observers([curve]),
         )
-    (_, *before), (_, *after) = curve.points[0], curve.points[-1]
+    before, after = points[0], points[-1]
     return Outcome(
         method,
         rate,
         seed,
-        (before[0], before[1]),
-        (after[0], after[1]),
+        (before[0], after[0]),
+        (before[1], after[1]),
         sum(report.metrics["sampled_tokens"] for report in reports),
         len(reports),
         time.monotonic() - began,
     )
 
 
-def tuned(method: str, options: argparse.Namespace) -> float:
-    """The learning rate with the best sampled accuracy on the tuning split, of three tried."""
-    problems = ArithmeticTask(levels=LEVELS).problems("tune")[: options.problems]
-    tried = []
-    for rate in RATES:
-        outcome = asyncio.run(train(method, rate, 100, problems, options))
-        print(f"  tuning   {outcome}", flush=True)
-        tried.append((outcome.after[0], rate))
-    return max(tried)[1]
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Every run, the means over seeds, and what they say."""
+    lines = [str(outcome) for outcome in outcomes]
+    lines += ["", "mean over seeds, held-out problems"]
+    gains: dict[str, tuple[float, float]] = {}
+    for method in METHODS:
+        own = [outcome for outcome in outcomes if outcome.method == method]
+        means = [
+            [statistics.fmean(getattr(outcome, name)[end] for outcome in own) for end in (0, 1)]
+            for name in ("sampled", "greedy")
+        ]
+        sampled, greedy = (100 * (after - before) for before, after in means)
+        gains[method] = sampled, greedy
+        lines.append(
+            f"{method:8s} rate {own[0].rate:.0e}  "
+            f"sampled {means[0][0]:.1%} -> {means[0][1]:.1%} ({sampled:+.1f})  "
+            f"greedy {means[1][0]:.1%} -> {means[1][1]:.1%} ({greedy:+.1f})  "
+            f"{statistics.fmean(outcome.tokens for outcome in own):,.0f} tokens"
+        )
+    if gains["group"][0] > 0:
+        ratio = gains["trees"][0] / gains["group"][0]
+        lines.append(f"sampled points won, trees / group: {ratio:.2f}")
+    for claim, holds in (
+        ("trees win at least 15 points sampled", gains["trees"][0] >= 15),
+        ("trees lose no more than 3 points greedy", gains["trees"][1] >= -3),
+        ("the control does not rise", gains["control"][0] <= 0),
+    ):
+        lines.append(f"{claim}: {'yes' if holds else 'NO'}")
+    return "\n".join(lines)
 
 
 def plot(outcomes: Sequence[Outcome], path: Path) -> None:
@@ -188,9 +212,9 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> None:
 
     figure, panels = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
     colours = dict(zip(METHODS, ("tab:blue", "tab:orange", "tab:grey"), strict=True))
-    for panel, place, name in zip(panels, (0, 1), ("sampled", "greedy"), strict=True):
+    for panel, name in zip(panels, ("sampled", "greedy"), strict=True):
         for outcome in outcomes:
-            ends = [100 * outcome.before[place], 100 * outcome.after[place]]
+            ends = [100 * share for share in getattr(outcome, name)]
             panel.plot(["before", "after"], ends, "o-", color=colours[outcome.method])
         panel.set_title(f"{name}, held out")
         panel.grid(axis="y", alpha=0.3)
@@ -204,42 +228,42 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> None:
 def main() -> None:
     """Tune, train, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--tokens", type=int, default=60_000, help="sampled tokens of each run")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--problems", type=int, default=200, help="evaluated, sampled and greedy")
+    parser.add_argument("--quick", action="store_true", help="one seed, little of everything")
+    parser.add_argument("--tokens", type=int, help="sampled tokens of each run [100000]")
+    parser.add_argument("--seeds", type=int, help="[3]")
+    parser.add_argument("--problems", type=int, help="to measure on [400]")
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     options = parser.parse_args()
+    usual = (30_000, 1, 100) if options.quick else (100_000, 3, 400)
+    asked = (options.tokens, options.seeds, options.problems)
+    tokens, seeds, count = (b if a is None else a for a, b in zip(asked, usual, strict=True))
     options.out.mkdir(parents=True, exist_ok=True)
-    rates = {method: tuned(method, options) for method in ("trees", "group")}
-    rates["shuffled"] = rates["trees"]
-    problems = ArithmeticTask(levels=LEVELS).problems("heldout")[: options.problems]
+    began = time.monotonic()
+
+    rates: dict[str, float] = {}
+    tune = ArithmeticTask().problems("tune")[:count]
+    for method in ("trees", "group"):
+        tried = []
+        for rate in RATES:
+            tried.append(asyncio.run(train(method, rate, TUNING_SEED, tune, tokens)))
+            print(f"tuning {tried[-1]}", flush=True)
+        rates[method] = max(tried, key=lambda outcome: outcome.sampled[1]).rate
+    rates["control"] = rates["trees"]
+
+    heldout = ArithmeticTask().problems("heldout")[:count]
     outcomes = []
-    for method in METHODS:
-        for seed in range(options.seeds):
-            outcomes.append(asyncio.run(train(method, rates[method], seed, problems, options)))
+    for seed in range(seeds):
+        for method in METHODS:
+            outcomes.append(asyncio.run(train(method, rates[method], seed, heldout, tokens)))
             print(outcomes[-1], flush=True)
-    print("\nmean over seeds, points won on held-out problems")
-    gains = {}
-    for method in METHODS:
-        own = [outcome for outcome in outcomes if outcome.method == method]
-        gains[method] = [statistics.mean(o.gain[place] for o in own) for place in (0, 1)]
-        tokens = statistics.mean(o.tokens for o in own)
-        print(
-            f"  {method:9s} rate {rates[method]:.0e}  sampled {gains[method][0]:+.1f}  "
-            f"greedy {gains[method][1]:+.1f}  ({tokens:,.0f} tokens)"
-        )
-    print(f"ratio of sampled gains, trees / group: {gains['trees'][0] / gains['group'][0]:.2f}")
-    for claim, holds in (
-        ("trees win at least 15 points sampled", gains["trees"][0] >= 15),
-        ("trees lose no more than 3 points greedy", gains["trees"][1] >= -3),
-        ("the shuffled control does not rise", gains["shuffled"][0] <= 0),
-    ):
-        print(f"{claim}: {'yes' if holds else 'NO'}")
+    text = table(outcomes)
+    print(f"\n{text}\n{(time.monotonic() - began) / 60:.0f} minutes")
+    (options.out / "results.txt").write_text(text + "\n")
     rows = [attrs.asdict(outcome) for outcome in outcomes]
     (options.out / "outcomes.json").write_text(json.dumps(rows, indent=2) + "\n")
-    plot(outcomes, options.out / "learning.png")
-    print(f"wrote {options.out}/outcomes.json and learning.png")
+    with contextlib.suppress(ImportError):
+        plot(outcomes, options.out / "learning.png")
+    print(f"wrote {options.out}")
 
 
 if __name__ == "__main__":
