@@ -20,12 +20,12 @@ from focus_core.errors import CollectionError, UsageError
 from focus_core.export import export_actor, export_critic
 from focus_core.growth import Failure, Growth
 from focus_core.recipes import DirectBranchTd, Recipe
-from focus_core.records import Problem
+from focus_core.records import ActorRecord, Problem
 from focus_core.search import BetaBernoulli, Calibration, Search, Selective
 from focus_core.tree.returns import Values, backup
 from focus_core.tree.tree import TERMINAL, Tree
 
-__all__ = ["Collection", "Collector", "Failure", "collect_records"]
+__all__ = ["Collection", "Collector", "Failure", "collect_records", "summarize"]
 
 
 @attrs.define(eq=False)
@@ -261,3 +261,27 @@ async def collect_records(
         [record.to_dict() for record in export_actor(collection)],
         [record.to_dict() for record in export_critic(collection)],
     )
+
+
+def summarize(collections: Sequence[Collection], actor: Sequence[ActorRecord]) -> dict[str, Any]:
+    """A batch's numbers: counts summed, returns and the environment's metrics averaged."""
+    counts: Counter[str] = Counter()
+    environment: dict[str, list[float]] = {}
+    for collection in collections:
+        counts.update(collection.counts)
+        for name, value in collection.environment_metrics.items():
+            environment.setdefault(name, []).append(value)
+    returns = [value for collection in collections for value in collection.returns]
+    summary: dict[str, Any] = {
+        "trees": len(collections),
+        "sampled_tokens": counts.pop("tokens"),
+        **counts,
+        "actor_records": len(actor),
+        "trained_tokens": sum(record.trained_tokens for record in actor),
+    }
+    if returns:
+        summary["return_mean"] = sum(returns) / len(returns)
+    summary.update(
+        {f"env/{name}": sum(values) / len(values) for name, values in environment.items()}
+    )
+    return summary

@@ -11,14 +11,13 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import attrs
 
 from focus_core.agent.workspace import Workspace
-from focus_core.collect import Collection
+from focus_core.collect import Collection, summarize
 from focus_core.errors import CollectionError
 from focus_core.events import (
     BatchCollected,
@@ -290,7 +289,7 @@ class _Loop:
             raise errors.exceptions[0] from errors.exceptions[0].__cause__
         trees = [task.result() for task in tasks]
         collections = [collection for collection, *_ in trees]
-        metrics = _summary(collections, [record for _, actor, *_ in trees for record in actor])
+        metrics = summarize(collections, [record for _, actor, *_ in trees for record in actor])
         self._check_failures(index, collections, metrics)
         self.observers.notify(
             "focus_batch_collected",
@@ -494,27 +493,3 @@ async def _in_thread(function: Callable[..., T], *args: Any) -> T:
         return await asyncio.shield(work)
     finally:
         await asyncio.gather(work, return_exceptions=True)
-
-
-def _summary(collections: Sequence[Collection], actor: Sequence[ActorRecord]) -> dict[str, Any]:
-    """A batch's numbers."""
-    counts: Counter[str] = Counter()
-    environment: dict[str, list[float]] = {}
-    for collection in collections:
-        counts.update(collection.counts)
-        for name, value in collection.environment_metrics.items():
-            environment.setdefault(name, []).append(value)
-    returns = [value for collection in collections for value in collection.returns]
-    summary: dict[str, Any] = {
-        "trees": len(collections),
-        "sampled_tokens": counts.pop("tokens"),
-        **counts,
-        "actor_records": len(actor),
-        "trained_tokens": sum(record.trained_tokens for record in actor),
-    }
-    if returns:
-        summary["return_mean"] = sum(returns) / len(returns)
-    summary.update(
-        {f"env/{name}": sum(values) / len(values) for name, values in environment.items()}
-    )
-    return summary
