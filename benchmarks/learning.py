@@ -9,12 +9,18 @@ tokens:
 - ``control``: ``trees``, with each batch's advantages dealt out anew among its segments.
 
 ``trees`` and ``group`` each get the best of three learning rates, chosen with a seed of its own on
-the split ``tune``; ``control`` gets that of ``trees``. What is reported is measured on
-``heldout``, before and after, sampled at temperature 1 and greedily, for every seed.
+the split ``tune``; ``control`` and the variants get that of ``trees`` or ``group``. What is
+reported is measured on ``heldout``, before and after, sampled at temperature 1 and greedily, for
+every seed.
+
+With ``--variants`` also what may explain a difference between trees and GRPO: trees with as many
+updates as GRPO makes of the same tokens, GRPO with as few as trees make, and trees under other
+constant critics.
 
 Usage::
 
-    python benchmarks/learning.py [--quick] [--tokens N] [--seeds N] [--problems N] [--out DIR]
+    python benchmarks/learning.py [--quick] [--variants] [--tokens N] [--seeds N] [--problems N]
+                                  [--out DIR]
 
 Writes ``results.txt``, ``outcomes.json`` and, where matplotlib is installed, ``learning.png``.
 """
@@ -46,8 +52,15 @@ from focus_core import (
     Problem,
     run_schedule,
 )
+from focus_core.run.evaluate import evaluate
 
 METHODS = ("trees", "group", "control")
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "trees-13": {"problems_per_step": 13},
+    "trees-v.1": {"critic": 0.1},
+    "trees-v.5": {"critic": 0.5},
+    "group-19": {"problems_per_step": 19},
+}
 RATES = (1e-3, 2e-3, 4e-3)
 GROUP = 8
 TUNING_SEED = 100
@@ -94,7 +107,7 @@ class Outcome:
             for name, (before, after) in (("sampled", self.sampled), ("greedy", self.greedy))
         )
         return (
-            f"{self.method:8s} rate {self.rate:.0e} seed {self.seed}: {scores}  "
+            f"{self.method:9s} rate {self.rate:.0e} seed {self.seed}: {scores}  "
             f"({self.updates} updates, {self.tokens:,} tokens, {self.seconds:.0f} s)"
         )
 
@@ -103,40 +116,35 @@ async def accuracy(
     policy: Policy, problems: Sequence[Problem], task: ArithmeticTask, temperature: float
 ) -> float:
     """Share of right replies, one a problem; the same random numbers each time."""
-
-    async def one(place: int, problem: Problem) -> float:
-        usual = task.collector_for(policy, problem)
-        sampling = attrs.evolve(usual.agent.sampling, temperature=temperature)
-        async with attrs.evolve(
-            usual,
-            agent=attrs.evolve(usual.agent, sampling=sampling),
-            critic=None,
-            recipe=GroupCentered(),
-            search=Independent(1),
-        ) as collector:
-            found = await collector.collect(problem, key=(1, place))
-        if found.failures:
-            raise found.failures[0].error
-        (reward,) = found.returns
-        return reward
-
-    rewards = await asyncio.gather(*(one(i, problem) for i, problem in enumerate(problems)))
-    return statistics.fmean(rewards)
+    found = await evaluate(
+        policy, problems, task.collector_for, temperature=temperature, seed=1, concurrency=512
+    )
+    if found.failures:
+        raise found.failures[0].error
+    return found.accuracy
 
 
 def collector_for(method: str, task: ArithmeticTask) -> Callable[[Policy, Problem], Collector]:
     """The task's collector, as the method changes it."""
     changes: dict[str, Any] = {}
-    if method == "group":
+    if parent(method) == "group":
         changes = {"search": Independent(GROUP), "recipe": GroupCentered(), "critic": None}
     return lambda policy, problem: attrs.evolve(task.collector_for(policy, problem), **changes)
+
+
+def parent(method: str) -> str:
+    """The method a variant changes."""
+    return "trees" if method == "control" else method.split("-")[0]
 
 
 async def train(
     method: str, rate: float, seed: int, measured: Sequence[Problem], tokens: int
 ) -> Outcome:
     """Train until the tokens are sampled; measure before and after."""
+    changes = dict(VARIANTS.get(method, {}))
     task = ArithmeticTask(seed=seed)
+    problems_per_step = changes.pop("problems_per_step", task.defaults.problems_per_step)
+    task = attrs.evolve(task, **changes)
     points: list[tuple[float, float]] = []
 
     async def measure(policy: Policy) -> dict[str, float]:
@@ -154,7 +162,7 @@ async def train(
             task.problems("train"),
             collector_for(method, task),
             steps=tokens,  # more than it takes: the tokens end it
-            problems_per_step=task.defaults.problems_per_step,
+            problems_per_step=problems_per_step,
             limits=Limits(max_tokens=tokens),
             seed=seed,
             evaluate=measure,
@@ -177,7 +185,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = [str(outcome) for outcome in outcomes]
     lines += ["", "mean over seeds, held-out problems"]
     gains: dict[str, tuple[float, float]] = {}
-    for method in METHODS:
+    for method in dict.fromkeys(outcome.method for outcome in outcomes):
         own = [outcome for outcome in outcomes if outcome.method == method]
         means = [
             [statistics.fmean(getattr(outcome, name)[end] for outcome in own) for end in (0, 1)]
@@ -186,10 +194,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
         sampled, greedy = (100 * (after - before) for before, after in means)
         gains[method] = sampled, greedy
         lines.append(
-            f"{method:8s} rate {own[0].rate:.0e}  "
+            f"{method:9s} rate {own[0].rate:.0e}  "
             f"sampled {means[0][0]:.1%} -> {means[0][1]:.1%} ({sampled:+.1f})  "
             f"greedy {means[1][0]:.1%} -> {means[1][1]:.1%} ({greedy:+.1f})  "
-            f"{statistics.fmean(outcome.tokens for outcome in own):,.0f} tokens"
+            f"{statistics.fmean(outcome.tokens for outcome in own):,.0f} tokens, "
+            f"{statistics.fmean(outcome.updates for outcome in own):.1f} updates"
         )
     if gains["group"][0] > 0:
         ratio = gains["trees"][0] / gains["group"][0]
@@ -213,7 +222,7 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> None:
     figure, panels = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
     colours = dict(zip(METHODS, ("tab:blue", "tab:orange", "tab:grey"), strict=True))
     for panel, name in zip(panels, ("sampled", "greedy"), strict=True):
-        for outcome in outcomes:
+        for outcome in (one for one in outcomes if one.method in METHODS):
             ends = [100 * share for share in getattr(outcome, name)]
             panel.plot(["before", "after"], ends, "o-", color=colours[outcome.method])
         panel.set_title(f"{name}, held out")
@@ -229,6 +238,7 @@ def main() -> None:
     """Tune, train, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one seed, little of everything")
+    parser.add_argument("--variants", action="store_true", help="also look for causes")
     parser.add_argument("--tokens", type=int, help="sampled tokens of each run [100000]")
     parser.add_argument("--seeds", type=int, help="[3]")
     parser.add_argument("--problems", type=int, help="to measure on [400]")
@@ -248,13 +258,13 @@ def main() -> None:
             tried.append(asyncio.run(train(method, rate, TUNING_SEED, tune, tokens)))
             print(f"tuning {tried[-1]}", flush=True)
         rates[method] = max(tried, key=lambda outcome: outcome.sampled[1]).rate
-    rates["control"] = rates["trees"]
 
     heldout = ArithmeticTask().problems("heldout")[:count]
     outcomes = []
     for seed in range(seeds):
-        for method in METHODS:
-            outcomes.append(asyncio.run(train(method, rates[method], seed, heldout, tokens)))
+        for method in (*METHODS, *(VARIANTS if options.variants else ())):
+            rate = rates[parent(method)]
+            outcomes.append(asyncio.run(train(method, rate, seed, heldout, tokens)))
             print(outcomes[-1], flush=True)
     text = table(outcomes)
     print(f"\n{text}\n{(time.monotonic() - began) / 60:.0f} minutes")

@@ -10,7 +10,7 @@ from typing import Any
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "agent.agent": ("Agent",),
-    "agent.context": ("Segments",),
+    "agent.context": ("Context", "Segments"),
     "agent.env": ("Env", "Reply", "ReplyEnv", "Transition"),
     "agent.execution": ("Execution", "ThreadExecution"),
     "agent.rollout": ("Rollout", "Turn"),
@@ -45,17 +45,26 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "hookspecs": ("hookimpl",),
     "lanes": ("Lane",),
+    "observers": ("Observers",),
     "policy": ("Generation", "Policy", "PreparedPrompt", "SamplingParams"),
-    "recipes": ("DirectBranchTd", "GroupCentered", "Recipe"),
+    "recipes": ("Credit", "DirectBranchTd", "GroupCentered", "Recipe"),
     "records": ("ActorRecord", "Batch", "CriticRecord", "Problem", "Span", "StepReport"),
     "progress": ("Limits", "Progress", "check_batch"),
     "schedule": ("run_schedule",),
-    "search": ("BetaBernoulli", "Gaussian", "Independent", "Search", "Selective"),
+    "search": (
+        "BetaBernoulli",
+        "Calibration",
+        "Frontier",
+        "Gaussian",
+        "Independent",
+        "Search",
+        "Selective",
+    ),
     "sinks": ("CriticSink", "JsonlDirectory"),
     "specs": ("ConverterSpec", "LaneSpec", "ObserverSpec", "TaskSpec", "TrainerSpec"),
     "task": ("CollectorFor", "Task", "TaskDefaults"),
-    "trainer": ("Trainer",),
-    "tree": ("Tree",),
+    "trainer": ("RunStatus", "Trainer"),
+    "tree": ("Tree", "Values"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,6 +1,7 @@
 """Static view of the lazy exports in ``__init__.py``; a test holds the two together."""
 
 from focus_core.agent.agent import Agent as Agent
+from focus_core.agent.context import Context as Context
 from focus_core.agent.context import Segments as Segments
 from focus_core.agent.env import Env as Env
 from focus_core.agent.env import Reply as Reply
@@ -40,6 +41,7 @@ from focus_core.events import StepFinished as StepFinished
 from focus_core.events import UpdateStarted as UpdateStarted
 from focus_core.hookspecs import hookimpl as hookimpl
 from focus_core.lanes import Lane as Lane
+from focus_core.observers import Observers as Observers
 from focus_core.policy import Generation as Generation
 from focus_core.policy import Policy as Policy
 from focus_core.policy import PreparedPrompt as PreparedPrompt
@@ -47,6 +49,7 @@ from focus_core.policy import SamplingParams as SamplingParams
 from focus_core.progress import Limits as Limits
 from focus_core.progress import Progress as Progress
 from focus_core.progress import check_batch as check_batch
+from focus_core.recipes import Credit as Credit
 from focus_core.recipes import DirectBranchTd as DirectBranchTd
 from focus_core.recipes import GroupCentered as GroupCentered
 from focus_core.recipes import Recipe as Recipe
@@ -58,6 +61,8 @@ from focus_core.records import Span as Span
 from focus_core.records import StepReport as StepReport
 from focus_core.schedule import run_schedule as run_schedule
 from focus_core.search import BetaBernoulli as BetaBernoulli
+from focus_core.search import Calibration as Calibration
+from focus_core.search import Frontier as Frontier
 from focus_core.search import Gaussian as Gaussian
 from focus_core.search import Independent as Independent
 from focus_core.search import Search as Search
@@ -72,7 +77,9 @@ from focus_core.specs import TrainerSpec as TrainerSpec
 from focus_core.task import CollectorFor as CollectorFor
 from focus_core.task import Task as Task
 from focus_core.task import TaskDefaults as TaskDefaults
+from focus_core.trainer import RunStatus as RunStatus
 from focus_core.trainer import Trainer as Trainer
 from focus_core.tree import Tree as Tree
+from focus_core.tree import Values as Values
 
 __version__: str

@@ -38,8 +38,8 @@ class Collection:
         failures: What failed on the way.
         stopped: Why the search stopped.
         counts: ``transitions``, ``tokens``, ``continuations``, ``failed_continuations``,
-            ``failed_predictions`` and what the recipe left out.
-        environment_metrics: Means of the environment's metrics over transitions that gave them.
+            ``predictions``, ``failed_predictions``, ``truncated`` and what the recipe left out.
+        environment: The environment's metrics by name: a value of each transition that gave one.
         group_index: Of the tree in its batch.
         values: Refined values, targets and branch counts, once prepared.
         advantages: Of each edge, shape (nodes,), NaN where not trained, once prepared.
@@ -51,7 +51,7 @@ class Collection:
     failures: list[Failure]
     stopped: str
     counts: Counter[str]
-    environment_metrics: Mapping[str, float]
+    environment: Mapping[str, Sequence[float]]
     group_index: int
     _collector: Collector
     values: Values = attrs.field(init=False)
@@ -215,7 +215,7 @@ class Collector:
             growth.failures,
             growth.stopped,
             growth.counts,
-            growth.environment_metrics,
+            growth.environment,
             group_index,
             self,
         )
@@ -269,8 +269,8 @@ def summarize(collections: Sequence[Collection], actor: Sequence[ActorRecord]) -
     environment: dict[str, list[float]] = {}
     for collection in collections:
         counts.update(collection.counts)
-        for name, value in collection.environment_metrics.items():
-            environment.setdefault(name, []).append(value)
+        for name, values in collection.environment.items():
+            environment.setdefault(name, []).extend(values)
     returns = [value for collection in collections for value in collection.returns]
     summary: dict[str, Any] = {
         "trees": len(collections),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,9 @@ class Growth:
         self._fail_fast = fail_fast
         self._frontier: Frontier
         self._root_prediction: asyncio.Task[None] | None = None
-        self._metrics: defaultdict[str, list[float]] = defaultdict(list)
+        self._root_asked = 0.0
+        self._root_late = False
+        self.environment: defaultdict[str, list[float]] = defaultdict(list)
         self.tree = Tree()
         self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter(
@@ -96,11 +99,6 @@ class Growth:
             truncated=0,
         )
         self.stopped = ""
-
-    @property
-    def environment_metrics(self) -> dict[str, float]:
-        """Mean of each of the environment's metrics."""
-        return {name: sum(values) / len(values) for name, values in self._metrics.items()}
 
     async def run(self) -> None:
         """Grow the tree until its search stops or too much failed."""
@@ -152,14 +150,19 @@ class Growth:
         )
         self.tree.workspace[ROOT] = _files(env)
         self._root_prediction = self._predict(ROOT, -1)
+        self._root_asked = time.monotonic()
 
     async def _root_value(self) -> None:
-        """Wait for the root's prediction, which is part of no continuation's deadline."""
+        """Wait for the root's prediction, whose deadline is its own, from its request on."""
         task, deadline = self._root_prediction, self._collector.deadline
-        if task is None or (self.stopped and self._fail_fast):
+        if task is None or task.done() or (self.stopped and self._fail_fast):
             return
-        await asyncio.wait({task}, timeout=deadline)
-        if not task.done():
+        left = None if deadline is None else self._root_asked + deadline - time.monotonic()
+        if left is None or left > 0:
+            await asyncio.wait({task}, timeout=left)
+        if not task.done() and not self._root_late:
+            self._root_late = True
+            task.cancel()
             late = DeadlineError(f"the root's prediction took longer than {deadline} s")
             self._fail("prediction", ROOT, -1, late)
 
@@ -183,10 +186,10 @@ class Growth:
         try:
             async with asyncio.timeout(deadline) as limit:
                 await self._act_out(now)
-                waiting = [*now.predictions, self._root_prediction]
-                pending = {task for task in waiting if task is not None and not task.done()}
+                pending = {task for task in now.predictions if not task.done()}
                 if pending:
                     await asyncio.wait(pending)
+            await self._root_value()
         except Exception as error:
             await self._drop(now)
             if isinstance(error, TimeoutError) and limit.expired():
@@ -224,7 +227,7 @@ class Growth:
             now.stage = "environment"
             transition = await agent.act(env, generation)
             for name, value in transition.metrics.items():
-                self._metrics[name].append(float(value))
+                self.environment[name].append(float(value))
             prefix = self._add(now, env, prefix, generation, transition)
             if tree.kind[now.at] != OPEN:
                 return

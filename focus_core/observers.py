@@ -21,15 +21,19 @@ class Observers:
 
     Args:
         observers: Objects with ``hookimpl`` methods, told in this order.
+        required: More of them, told first: the run's own records. A failing one stops the run.
 
     Raises:
         PluginError: A method is no hook, or its parameters do not fit.
     """
 
-    def __init__(self, observers: Sequence[object] = ()) -> None:
+    def __init__(
+        self, observers: Sequence[object] = (), *, required: Sequence[object] = ()
+    ) -> None:
         self._manager = new_manager()
+        self._required = tuple(required)
         self._failed: set[str] = set()
-        for observer in reversed(observers):  # pluggy calls the last registered first
+        for observer in reversed((*required, *observers)):  # pluggy calls the last one first
             try:
                 self._manager.register(observer)
                 self._manager.check_pending()
@@ -39,7 +43,10 @@ class Observers:
     def notify(self, hook: str, event: Any) -> None:
         """Call one hook on every observer, one at a time.
 
-        A failing one is logged, the first time with its traceback.
+        A failing one is logged, the first time with its traceback, unless it is required.
+
+        Raises:
+            Exception: What a required observer raised.
         """
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             name = _name(implementation.plugin)
@@ -47,6 +54,8 @@ class Observers:
             try:
                 implementation.function(*[event][: len(implementation.argnames)])
             except Exception as error:
+                if implementation.plugin in self._required:
+                    raise
                 known = name in self._failed
                 self._failed.add(name)
                 _log.error("observer %s failed in %s: %r", name, hook, error, exc_info=not known)

@@ -68,7 +68,7 @@ class BrokenPlugin:
 class Plugins:
     """What is installed. ``load()`` makes one.
 
-    Args:
+    Attributes:
         broken: Plug-ins that did not load.
     """
 

@@ -8,11 +8,11 @@ For three updates at depth 1 the batches are sampled at behaviour steps 0, 0, 1 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import math
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import attrs
 
@@ -28,7 +28,6 @@ from focus_core.events import (
     UpdateStarted,
 )
 from focus_core.export import ACTOR, CRITIC, export_merged
-from focus_core.growth import Failure
 from focus_core.lanes import Lane
 from focus_core.observers import Observers
 from focus_core.policy import Policy
@@ -37,8 +36,7 @@ from focus_core.records import ActorRecord, Batch, Problem, StepReport
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
 from focus_core.trainer import Trainer
-
-T = TypeVar("T")
+from focus_core.waiting import all_of, in_thread, noted
 
 __all__ = ["run_schedule"]
 
@@ -127,6 +125,8 @@ async def run_schedule(
     ):
         if number is not None and number < 1:
             raise ValueError(f"{name} is {number}; it must be at least 1")
+    if min_abs_advantage is not None and not 0.0 <= min_abs_advantage < math.inf:
+        raise ValueError(f"min_abs_advantage is {min_abs_advantage}; it must be 0 or more")
     if async_depth not in (0, 1):
         raise ValueError(f"async_depth is {async_depth}; it must be 0 or 1")
     able: frozenset[str] = getattr(trainer, "capabilities", frozenset())
@@ -226,7 +226,7 @@ class _Loop:
     async def _publish(self) -> None:
         """Take a snapshot of the learner for the collections to come."""
         old = self.newest
-        with _noted(f"publishing the policy of step {self.progress.learner_step}"):
+        with noted(f"publishing the policy of step {self.progress.learner_step}"):
             self.newest = policy = await self.trainer.publish_policy()
         self.newest_step = self.progress.learner_step
         self.open_policies.append(policy)
@@ -275,19 +275,10 @@ class _Loop:
         """Collect a batch's trees side by side; each is exported and converted as it lands."""
         began = time.perf_counter()
         first = index * self.problems_per_step
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(
-                        self._tree(
-                            index, place, policy, behavior_step, self._problem(first + place)
-                        )
-                    )
-                    for place in range(self.problems_per_step)
-                ]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from errors.exceptions[0].__cause__
-        trees = [task.result() for task in tasks]
+        trees = await all_of(
+            self._tree(index, place, policy, behavior_step, self._problem(first + place))
+            for place in range(self.problems_per_step)
+        )
         collections = [collection for collection, *_ in trees]
         metrics = summarize(collections, [record for _, actor, *_ in trees for record in actor])
         self._check_failures(index, collections, metrics)
@@ -319,7 +310,7 @@ class _Loop:
     async def _tree(
         self, index: int, place: int, policy: Policy, behavior_step: int, problem: Problem
     ) -> tuple[Collection, Sequence[ActorRecord], Sequence[Any], dict[str, Sequence[Any]]]:
-        with _noted(f"collecting problem {problem.id!r} for batch {index}"):
+        with noted(f"collecting problem {problem.id!r} for batch {index}"):
             async with self.collector_for(policy, problem) as collector:
                 collection = await collector.collect(
                     problem,
@@ -329,7 +320,7 @@ class _Loop:
                     fail_fast=not self.allow_partial,
                 )
             stamp = {"batch": index, "problem": problem.id, "behavior_step": behavior_step}
-            return await _in_thread(self._finish, collection, stamp)
+            return await in_thread(self._finish, collection, stamp)
 
     def _finish(
         self, collection: Collection, stamp: dict[str, Any]
@@ -348,6 +339,7 @@ class _Loop:
     def _check_failures(
         self, index: int, collections: Sequence[Collection], metrics: Mapping[str, Any]
     ) -> None:
+        failures = [failure for collection in collections for failure in collection.failures]
         rates = {
             "continuations": (
                 metrics["failed_continuations"],
@@ -357,12 +349,12 @@ class _Loop:
         }
         for what, (failed, tried) in rates.items():
             if failed > self.limits.failure_rate * tried:
-                failures: list[Failure] = [f for c in collections for f in c.failures]
+                first = next(f for f in failures if (f.stage == "prediction") == (what[0] == "p"))
                 raise CollectionError(
                     f"batch {index}: {failed} of {tried} {what} failed, more than the limit of "
-                    f"{self.limits.failure_rate:.0%}; first: {failures[0]}",
+                    f"{self.limits.failure_rate:.0%}; first: {first}",
                     failures,
-                ) from failures[0].error
+                ) from first.error
 
     # Updates ----------------------------------------------------------------------------------
 
@@ -389,7 +381,7 @@ class _Loop:
             before, batch=before.batch + 1, learner_step=before.learner_step + trains
         )
         await self._deliver(batch)
-        await self._look_back(metrics, last=last)
+        saved = await self._look_back(metrics, last=last)
         report = StepReport(
             batch.index, batch.behavior_step, batch.learner_step, batch.policy_lag, metrics
         )
@@ -398,19 +390,25 @@ class _Loop:
             "focus_step_finished",
             StepFinished(report=report, seconds=time.perf_counter() - began),
         )
+        if saved is not None and self.on_saved is not None:  # after the report: none is skipped
+            self.on_saved(saved, self.progress)
         if self.on_step is not None:
             self.on_step(report)
 
     async def _update(self, batch: Batch) -> Mapping[str, Any]:
         """Update while the next collection runs."""
         self.observers.notify("focus_update_started", UpdateStarted(batch=batch))
-        with _noted(f"updating on batch {batch.index}"):
+        with noted(f"updating on batch {batch.index}"):
             return await self.trainer.update(batch)
 
-    async def _look_back(self, metrics: dict[str, Any], *, last: bool) -> None:
-        """What follows an update: a snapshot if one is needed, an evaluation, a checkpoint."""
+    async def _look_back(self, metrics: dict[str, Any], *, last: bool) -> str | None:
+        """What follows an update: a snapshot if one is needed, an evaluation, a checkpoint.
+
+        Returns:
+            The checkpoint's reference, if there is one of this moment.
+        """
         if self._failed_collection() is not None:
-            return  # the run ends with that error as soon as this step is reported
+            return None  # the run ends with that error as soon as this step is reported
         done = self.progress.batch
         wants_eval = self.evaluate is not None and (
             last or (self.eval_every is not None and done % self.eval_every == 0)
@@ -421,18 +419,19 @@ class _Loop:
         if wants_eval:
             metrics.update(await self._evaluate())
         wants_save = self.save_every is not None and done % self.save_every == 0
-        if self.on_saved is not None and (last or wants_save):
-            step = self.progress.learner_step
-            with _noted(f"saving the state of step {step}"):
-                if self.saved is None or self.saved[0] != step:  # else only batches were skipped
-                    self.saved = step, await self.trainer.save_state(f"step-{step:06d}")
-                self.on_saved(self.saved[1], self.progress)
+        if self.on_saved is None or not (last or wants_save):
+            return None
+        step = self.progress.learner_step
+        if self.saved is None or self.saved[0] != step:  # else only batches were skipped
+            with noted(f"saving the state of step {step}"):
+                self.saved = step, await self.trainer.save_state(f"step-{step:06d}")
+        return self.saved[1]
 
     async def _evaluate(self) -> Mapping[str, Any]:
         """Measure the newest policy."""
         assert self.evaluate is not None  # the callers checked
         assert self.newest is not None  # published before
-        with _noted(f"evaluating the policy of step {self.newest_step}"):
+        with noted(f"evaluating the policy of step {self.newest_step}"):
             metrics = await self.evaluate(self.newest)
         self.observers.notify(
             "focus_policy_evaluated",
@@ -448,8 +447,8 @@ class _Loop:
                 continue
             for record in records:
                 record.metadata["training"]["learner_step"] = batch.learner_step
-            with _noted(f"delivering the {name} records of batch {batch.index}"):
-                await _in_thread(sink, [record.to_dict() for record in records])
+            with noted(f"delivering the {name} records of batch {batch.index}"):
+                await in_thread(sink, [record.to_dict() for record in records])
             self.observers.notify(
                 "focus_records_delivered",
                 RecordsDelivered(batch=batch.index, lane=name, count=len(records)),
@@ -474,22 +473,3 @@ class _Loop:
             if running is None:
                 raise failure
             running.add_note(f"afterwards: {type(failure).__name__}: {failure}")
-
-
-@contextlib.contextmanager
-def _noted(doing: str) -> Iterator[None]:
-    """Say in an extension's error what was being done."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"while {doing}")
-        raise
-
-
-async def _in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Run in a thread; if cancelled, wait for the thread, so that it does not outlive the run."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args))
-    try:
-        return await asyncio.shield(work)
-    finally:
-        await asyncio.gather(work, return_exceptions=True)

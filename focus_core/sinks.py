@@ -24,10 +24,12 @@ class JsonlDirectory:
 
     Args:
         directory: Made when the first file is written.
+        label: Part of every file's name, so that one writer's files can be told from others'.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, label: str = "") -> None:
         self.directory = Path(directory)
+        self.label = label
 
     def __call__(self, records: Sequence[dict[str, Any]]) -> None:
         """Write one file.
@@ -39,7 +41,8 @@ class JsonlDirectory:
         if not records:
             return
         lines = [json.dumps(record, allow_nan=False) for record in records]
-        name = f"{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+        own = f"{os.getpid()}-{self.label}" if self.label else f"{os.getpid()}"
+        name = f"{time.time_ns():020d}-{own}-{uuid.uuid4().hex[:8]}.jsonl"
         write_atomically(self.directory / name, "\n".join(lines) + "\n")
 
     def __repr__(self) -> str:

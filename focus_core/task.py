@@ -23,7 +23,8 @@ class TaskDefaults:
 
     Attributes:
         source: What ``problems`` is given without ``--problems``; ``None`` if it must be given.
-        eval_source: Problems held out for evaluation; ``None`` evaluates on ``source``.
+        eval_source: Problems held out for evaluation; without any, ``focus train --eval-every``
+            needs ``--eval-source``, and ``focus eval`` measures the task's own source.
         eval_problems: How many of them an evaluation takes.
         problems_per_step: Trees per update.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -36,6 +37,27 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of sampling and tr
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object a line on stdout, the rest on stderr.")
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """An option's number, which Typer's ranges let be NaN."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
+
+
+def checkpoint_of(name: str) -> str:
+    """The reference of a saved state, or of a run directory's newest one.
+
+    Raises:
+        DataError: The directory's run has no checkpoint.
+    """
+    from focus_core.run.directory import RunDirectory
+
+    files = ("state.json", "config.json")
+    if all(os.path.isfile(os.path.join(name, file)) for file in files):
+        return RunDirectory.open(Path(name)).state()[1]
+    return name
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:

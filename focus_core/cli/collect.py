@@ -15,6 +15,7 @@ from focus_core.cli._common import (
     SetOption,
     TaskOption,
     TrainerOption,
+    checkpoint_of,
     load_plugins,
     run,
     settings,
@@ -45,7 +46,8 @@ def collect(
         bool, typer.Option("--allow-partial", help="Keep trees with failed continuations.")
     ] = False,
     checkpoint: Annotated[
-        Optional[str], typer.Option("--checkpoint", help="A saved state to sample from.")
+        Optional[str],
+        typer.Option("--checkpoint", help="A saved state, or a run directory: its newest one."),
     ] = None,
     seed: SeedOption = 0,
     set_: SetOption = None,
@@ -71,11 +73,12 @@ def collect(
         seed=seed,
         settings=settings(set_, model=model),
     )
-    options: dict[str, Any] = {"seed": seed, "resume_from": checkpoint}
-    if checkpoint is None:
-        del options["resume_from"]
+    options: dict[str, Any] = {"seed": seed}
+    if checkpoint is not None:
+        options["resume_from"] = checkpoint_of(checkpoint)
     prepared = prepare(load_plugins(), config, options)
     if first >= len(prepared.problems):
         raise UsageError(f"--first {first}: there are {len(prepared.problems)} problems")
-    writable_directory(output, "--output")
+    if (writable_directory(output, "--output") / "actor.jsonl").exists():
+        raise UsageError(f"--output {output} holds a collection already; name another directory")
     run(collect_to(output, prepared, first=first, count=count, json=json))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import os
-from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
@@ -17,6 +15,8 @@ from focus_core.cli._common import (
     SetOption,
     TaskOption,
     TrainerOption,
+    checkpoint_of,
+    finite,
     load_plugins,
     run,
     settings,
@@ -38,7 +38,12 @@ def evaluate(
     rollouts: Annotated[int, typer.Option("--rollouts", min=1, help="Rollouts per problem.")] = 1,
     temperature: Annotated[
         Optional[float],
-        typer.Option("--temperature", min=0.0, help="Instead of the task's own; 0 is greedy."),
+        typer.Option(
+            "--temperature",
+            min=0.0,
+            callback=finite,
+            help="Instead of the task's own; 0 is greedy.",
+        ),
     ] = None,
     checkpoint: Annotated[
         Optional[str],
@@ -55,18 +60,13 @@ def evaluate(
     from rich.console import Console
 
     from focus_core.run.config import RunConfig
-    from focus_core.run.directory import RunDirectory
+    from focus_core.run.directory import to_json
     from focus_core.run.evaluate import evaluate as measure
     from focus_core.run.session import prepare
 
     options: dict[str, Any] = {"seed": seed}
     if checkpoint is not None:
-        is_run = all(
-            os.path.isfile(os.path.join(checkpoint, name)) for name in ("state.json", "config.json")
-        )
-        options["resume_from"] = (
-            RunDirectory.open(Path(checkpoint)).state()[1] if is_run else checkpoint
-        )
+        options["resume_from"] = checkpoint_of(checkpoint)
     config = RunConfig(
         task=task,
         trainer=trainer,
@@ -94,19 +94,16 @@ def evaluate(
     found = run(main())
     low, high = found.interval
     if json:
-        print(
-            json_module.dumps(
-                {
-                    "accuracy": found.accuracy if found.returns else None,
-                    "low": low if found.returns else None,
-                    "high": high if found.returns else None,
-                    "rollouts": len(found.returns),
-                    "unfinished": found.unfinished,
-                    "failed": len(found.failures),
-                    "tokens": found.tokens,
-                }
-            )
-        )
+        row = {
+            "accuracy": found.accuracy,
+            "low": low,
+            "high": high,
+            "rollouts": len(found.returns),
+            "unfinished": found.unfinished,
+            "failed": len(found.failures),
+            "tokens": found.tokens,
+        }
+        print(json_module.dumps(to_json(row), allow_nan=False))
     else:
         print(f"accuracy on {len(chosen)} problems: {found}")
     if found.failures and not found.returns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from focus_core.cli._common import (
     ModelOption,
     ProblemsOption,
     SetOption,
+    finite,
     load_plugins,
     run,
     settings,
@@ -53,7 +53,9 @@ def train(
     ] = None,
     learning_rate: Annotated[
         Optional[float],
-        typer.Option("--learning-rate", help="Short for --set trainer.learning_rate=..."),
+        typer.Option(
+            "--learning-rate", callback=finite, help="Short for --set trainer.learning_rate=..."
+        ),
     ] = None,
     search: Annotated[
         Optional[str], typer.Option("--search", help="selective or independent.")
@@ -95,7 +97,9 @@ def train(
     ] = None,
     deadline: Annotated[
         Optional[float],
-        typer.Option("--deadline", min=0.001, help="Seconds a continuation may take."),
+        typer.Option(
+            "--deadline", min=0.001, callback=finite, help="Seconds a continuation may take."
+        ),
     ] = None,
     allow_partial: Annotated[
         Optional[bool],
@@ -107,6 +111,7 @@ def train(
             "--failure-rate",
             min=0.0,
             max=1.0,
+            callback=finite,
             help="Largest share of a batch's continuations that may fail.  [default: 0.2]",
         ),
     ] = None,
@@ -116,7 +121,12 @@ def train(
     ] = None,
     min_abs_advantage: Annotated[
         Optional[float],
-        typer.Option("--min-abs-advantage", min=0.0, help="Leave out edges nearer to zero."),
+        typer.Option(
+            "--min-abs-advantage",
+            min=0.0,
+            callback=finite,
+            help="Leave out edges nearer to zero.",
+        ),
     ] = None,
     merge: Annotated[
         Optional[bool],
@@ -160,6 +170,8 @@ def train(
 
 
 def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, json: bool) -> None:
+    import attrs
+
     from focus_core.cli.display import JsonLines, Keeper, display
     from focus_core.errors import UsageError
     from focus_core.observers import Observers
@@ -190,14 +202,17 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     out = sys.stderr if json else sys.stdout
     if resume is None:
         directory = RunDirectory.create(path, config)
-    elif dropped := directory.rewind():
-        print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
-    print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
-    observers = [Keeper(directory), display(out)]
-    if json:
-        observers.append(JsonLines(sys.stdout))
-    observers += [resolve(spec)() for spec, _ in plugins.specs("observer").values()]
-    reports = run(train(prepared, directory, start=start, observers=Observers(observers)))
+    with directory.locked():
+        if resume is not None:
+            if dropped := directory.rewind():
+                print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
+            directory.configure(attrs.evolve(config, steps=start.batch + config.steps))
+        print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
+        observers = Observers(
+            [display(out), *(resolve(spec)() for spec, _ in plugins.specs("observer").values())],
+            required=[Keeper(directory), *([JsonLines(sys.stdout)] if json else [])],
+        )
+        reports = run(train(prepared, directory, start=start, observers=observers))
     if len(reports) < config.steps:
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "
@@ -231,9 +246,5 @@ def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict
 
 
 def _new_directory(config: Any) -> Path:
-    stem = f"{config.task}-{config.trainer}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path, count = Path("runs") / stem, 1
-    while os.path.exists(path):
-        count += 1
-        path = Path("runs") / f"{stem}-{count}"
-    return path
+    now = time.strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{config.task}-{config.trainer}-{now}-{config.run_id[:4]}"

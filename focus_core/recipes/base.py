@@ -31,7 +31,10 @@ class Credit:
 
 @runtime_checkable
 class Recipe(Protocol):
-    """From a tree and its values to an advantage for each edge."""
+    """From a tree and its values to an advantage for each edge.
+
+    Optional attribute: ``needs_rollouts``, whether a search that branches is a mistake.
+    """
 
     @property
     def needs_critic(self) -> bool:

@@ -35,6 +35,7 @@ class GroupCentered:
     epsilon: float = 1e-6
 
     needs_critic: ClassVar[bool] = False
+    needs_rollouts: ClassVar[bool] = True
 
     def credit(self, tree: Tree, values: Values, *, gamma: float) -> Credit:
         """See ``Recipe``.

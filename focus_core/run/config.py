@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,10 @@ SECTIONS = ("task", "search", "recipe", "trainer")
 
 @attrs.frozen(kw_only=True)
 class RunConfig:
-    """What ``focus train`` was asked for; see its ``--help`` for each field."""
+    """What ``focus train`` was asked for; see its ``--help`` for each field.
+
+    ``run_id`` names the run; it is part of the names of its critic files.
+    """
 
     task: str
     trainer: str = "local"
@@ -41,6 +45,7 @@ class RunConfig:
     eval_source: str | None = None
     eval_problems: int | None = None
     save_every: int | None = 10
+    run_id: str = attrs.field(factory=lambda: uuid.uuid4().hex[:12])
     settings: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     def options(self, section: str) -> dict[str, Any]:

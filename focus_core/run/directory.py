@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,12 @@ from focus_core.errors import DataError, UsageError
 from focus_core.progress import Progress
 from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
-from focus_core.sinks import write_atomically
+from focus_core.sinks import JsonlDirectory, write_atomically
+
+try:
+    import fcntl
+except ImportError:  # no such lock on this system
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["RunDirectory", "to_json"]
 
@@ -47,8 +53,21 @@ def to_json(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def _batch(value: Mapping[str, Any]) -> int:
-    return int(value["batch"])
+def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
+    """A line that this run wrote."""
+    with contextlib.suppress(ValueError):
+        value = json.loads(line)
+        if isinstance(value, dict):
+            return value
+    raise DataError(
+        "cannot be read", path=path, line=number, remedy="mend or remove it, then resume again"
+    )
+
+
+def _number(value: Mapping[str, Any], key: str) -> float:
+    """A line's number; one that has none is older than any checkpoint."""
+    found = value.get(key)
+    return found if isinstance(found, int | float) else -math.inf
 
 
 @attrs.frozen
@@ -86,7 +105,7 @@ class RunDirectory:
         """An existing run's directory.
 
         Raises:
-            DataError: There is no run in it, or its last checkpoint is missing.
+            DataError: There is no run in it, or it has no checkpoint.
         """
         directory = cls(path)
         directory.config()
@@ -115,6 +134,10 @@ class RunDirectory:
                 remedy="restore the file, or start the run again",
             ) from error
 
+    def configure(self, config: RunConfig) -> None:
+        """Record what a resumed run is asked for from now on."""
+        self._write("config.json", attrs.asdict(config))
+
     def saved(self, reference: str, progress: Progress) -> None:
         """Record a checkpoint; from now on a resume starts there."""
         self._write("state.json", {"progress": attrs.asdict(progress), "reference": reference})
@@ -122,24 +145,47 @@ class RunDirectory:
     def rewind(self) -> list[str]:
         """Drop what was made after the newest checkpoint: a resumed run makes it again.
 
+        A last line that was cut short by a crash goes too.
+
         Returns:
             Names of the files that changed or went.
+
+        Raises:
+            DataError: Another line cannot be read.
         """
         progress, _ = self.state()
         changed = []
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        kept = [line for line in lines if _batch(json.loads(line)) < progress.batch]
-        if len(kept) < len(lines):
-            write_atomically(path, "".join(line + "\n" for line in kept))
-            changed.append(path.name)
-        for path in sorted(self.critic_targets.glob("*.jsonl")):
+        for name, key, end in (
+            ("metrics.jsonl", "batch", progress.batch),
+            ("evaluations.jsonl", "learner_step", progress.learner_step),
+        ):
+            path = self.path / name
+            if path.exists() and self._keep_below(path, key, end):
+                changed.append(name)
+        directory, run_id = self.critic_targets, self.config()["run_id"]
+        for path in sorted(directory.glob(f"*-{run_id}-*.jsonl")):
             with path.open(encoding="utf-8") as file:
-                record = json.loads(file.readline())
-            if _batch(record["metadata"]["training"]) >= progress.batch:
+                record = _parsed(path, 1, file.readline())
+            if _number(record.get("metadata", {}).get("training", {}), "batch") >= progress.batch:
                 path.unlink()
                 changed.append(path.name)
         return changed
+
+    @staticmethod
+    def _keep_below(path: Path, key: str, end: int) -> bool:
+        """Keep a file's lines whose number is below ``end``; whether any went."""
+        text = path.read_text(encoding="utf-8", errors="replace")
+        whole, _, torn = text.rpartition("\n")
+        lines = whole.splitlines()
+        kept = [
+            line
+            for number, line in enumerate(lines, start=1)
+            if _number(_parsed(path, number, line), key) < end
+        ]
+        if len(kept) == len(lines) and not torn:
+            return False
+        write_atomically(path, "".join(line + "\n" for line in kept))
+        return True
 
     def report(self, report: StepReport) -> None:
         """Append a step report."""
@@ -150,14 +196,35 @@ class RunDirectory:
         self._append("evaluations.jsonl", {"learner_step": learner_step, **metrics})
 
     @property
-    def checkpoints(self) -> Path:
-        """Where the trainer saves."""
-        return self.path / "checkpoints"
-
-    @property
     def critic_targets(self) -> Path:
-        """Where critic records go unless told otherwise."""
-        return self.path / "critic-targets"
+        """Where critic records go."""
+        return Path(self.config()["critic_output"] or self.path / "critic-targets")
+
+    def critic_sink(self) -> JsonlDirectory:
+        """Takes critic records; its files carry the run's id."""
+        return JsonlDirectory(self.critic_targets, label=self.config()["run_id"])
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing to this run meanwhile.
+
+        Raises:
+            UsageError: One does already.
+        """
+        if fcntl is None:
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UsageError(
+                f"{self.path} is being written by another process; wait for it, or use another "
+                "--run-dir"
+            ) from None
+        finally:
+            os.close(handle)
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
         line = json.dumps(to_json(value), allow_nan=False) + "\n"

@@ -16,6 +16,7 @@ from focus_core.recipes import GroupCentered
 from focus_core.records import Problem
 from focus_core.search import Independent
 from focus_core.task import CollectorFor
+from focus_core.waiting import all_of
 
 __all__ = ["Evaluation", "evaluate", "unbranched"]
 
@@ -126,12 +127,7 @@ async def evaluate(
             on_problem(done)
         return found.returns, found.counts["truncated"], found.failures, found.counts["tokens"]
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(i, problem)) for i, problem in enumerate(problems)]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors.exceptions[0].__cause__
-    results = [task.result() for task in tasks]
+    results = await all_of(one(i, problem) for i, problem in enumerate(problems))
     return Evaluation(
         [value for returns, *_ in results for value in returns],
         sum(cut for _, cut, *_ in results),

@@ -24,7 +24,6 @@ from focus_core.run.directory import RunDirectory
 from focus_core.run.evaluate import evaluate
 from focus_core.schedule import run_schedule
 from focus_core.search import Independent, Search, Selective
-from focus_core.sinks import JsonlDirectory
 from focus_core.task import CollectorFor, Task
 from focus_core.trainer import RunStatus, Trainer
 
@@ -44,6 +43,7 @@ class Prepared:
     eval_problems: Sequence[Problem]
     collector_for: CollectorFor
     trainer: Trainer
+    limits: Limits
 
 
 def prepare(
@@ -71,14 +71,21 @@ def prepare(
         source = config.problems or defaults.eval_source or defaults.source
     if source is None:
         raise UsageError(f"task {config.task!r} needs problems; give --problems FILE")
+    limits = Limits(failure_rate=config.failure_rate, max_tokens=config.max_tokens)
     problems = held_out = _problems(task, source)
-    eval_source = config.eval_source or defaults.eval_source
-    if config.eval_every and eval_source is not None:
+    if config.eval_every:
+        eval_source = config.eval_source or defaults.eval_source
+        if eval_source is None:
+            raise UsageError(
+                f"task {config.task!r} names no held-out problems; give --eval-source FILE"
+            )
         held_out = _problems(task, eval_source)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
     chosen = _chosen(config)
     spec = plugins.find("trainer", config.trainer)
     known = options_of(resolve(spec))
+    if "resume_from" in trainer_options and "resume_from" not in known:
+        raise UsageError(f"trainer {config.trainer!r} cannot continue from a checkpoint")
     extra = {name: value for name, value in trainer_options.items() if name in known}
     trainer = plugins.open_trainer(config.trainer, {**extra, **config.options("trainer")})
 
@@ -91,7 +98,7 @@ def prepare(
         raise
     except Exception:  # a task that uses its policy here: told with its first tree
         pass
-    return Prepared(config, task, problems, held_out[:limit], collector_for, trainer)
+    return Prepared(config, task, problems, held_out[:limit], collector_for, trainer, limits)
 
 
 class _Nobody:
@@ -132,12 +139,20 @@ def _chosen(config: RunConfig) -> Callable[[Collector], Collector]:
     )
 
     def changed(collector: Collector) -> Collector:
-        return attrs.evolve(
+        collector = attrs.evolve(
             collector,
             search=search or evolve(collector.search, search_options, "search"),
             recipe=recipe or evolve(collector.recipe, recipe_options, "recipe"),
             deadline=config.deadline or collector.deadline,
         )
+        if getattr(collector.recipe, "needs_rollouts", False) and getattr(
+            collector.search, "branches", True
+        ):
+            raise UsageError(
+                f"{type(collector.recipe).__name__} compares whole rollouts, and "
+                f"{type(collector.search).__name__} branches them; use --search independent"
+            )
+        return collector
 
     return changed
 
@@ -188,12 +203,12 @@ async def train(
                     async_depth=cast("Literal[0, 1]", config.async_depth),
                     problems_per_step=config.problems_per_step
                     or prepared.task.defaults.problems_per_step,
-                    critic_sink=JsonlDirectory(config.critic_output or directory.critic_targets),
+                    critic_sink=directory.critic_sink(),
                     on_step=on_step,
                     min_abs_advantage=config.min_abs_advantage,
                     allow_partial=config.allow_partial,
                     merge=config.merge,
-                    limits=Limits(failure_rate=config.failure_rate, max_tokens=config.max_tokens),
+                    limits=prepared.limits,
                     seed=config.seed,
                     start=start,
                     evaluate=measure if config.eval_every else None,
@@ -204,7 +219,7 @@ async def train(
                 )
                 status = "success"
             except (asyncio.CancelledError, KeyboardInterrupt):
-                status = "interrupted"
+                status = "interrupted"  # the trainer is closed with it
                 raise
             finally:
                 failed = sys.exception()
@@ -215,6 +230,9 @@ async def train(
                     if failed is None:
                         raise
                     failed.add_note(f"afterwards the trainer did not close: {error}")
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        status = "interrupted"  # while it was opened, too
+        raise
     finally:
         observers.notify("focus_run_finished", RunFinished(status=status, reports=reports))
     return reports

@@ -48,7 +48,10 @@ class Frontier(Protocol):
 
 @runtime_checkable
 class Search(Protocol):
-    """How to spend a tree's budget."""
+    """How to spend a tree's budget.
+
+    Optional attribute: ``branches``, False if every continuation leaves the root.
+    """
 
     @property
     def max_concurrency(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import attrs
 
@@ -25,6 +26,8 @@ class Independent:
     n: int = attrs.field(default=8, validator=attrs.validators.ge(1))
     max_concurrency: int = attrs.field(kw_only=True, validator=attrs.validators.ge(1))
     max_failures: int = attrs.field(default=3, kw_only=True, validator=attrs.validators.ge(1))
+
+    branches: ClassVar[bool] = False
 
     @max_concurrency.default
     def _all_at_once(self) -> int:

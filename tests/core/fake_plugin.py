@@ -92,6 +92,13 @@ class Countdown:
         """Nothing to prove."""
 
 
+class Blind(Countdown):
+    """The same, with nothing to measure on."""
+
+    name = "blind"
+    defaults = TaskDefaults(source="4")
+
+
 class Fake(RecordingTrainer):
     """The trainer; checkpoints are files that hold the number of updates."""
 
@@ -108,6 +115,7 @@ class Fake(RecordingTrainer):
         fail_at: int | None = None,
         close_fails: bool = False,
         child: bool = False,
+        opening: float = 0.0,
         mark: str | None = None,
     ) -> None:
         super().__init__(policy=lambda step: RandomPolicy(version=step, seed=step))
@@ -115,11 +123,13 @@ class Fake(RecordingTrainer):
             raise ValueError(f"learning_rate is {learning_rate}; it must be above 0")
         self.checkpoint_dir, self.resume_from, self.seed = checkpoint_dir, resume_from, seed
         self.seconds, self.bug_at, self.fail_at, self.mark = seconds, bug_at, fail_at, mark
-        self.close_fails = close_fails
+        self.close_fails, self.opening = close_fails, opening
         self.child: asyncio.subprocess.Process | bool = child
         self.updates = 0
 
     async def __aenter__(self) -> Fake:
+        mark(self.mark, "opening")
+        await asyncio.sleep(self.opening)
         if self.resume_from is not None:
             try:
                 self.updates = json.loads(Path(self.resume_from).read_text())["updates"]
@@ -177,6 +187,7 @@ class Watcher:
 def focus_tasks() -> list[TaskSpec]:
     return [
         TaskSpec("countdown", "count down", "focus_fake:Countdown"),
+        TaskSpec("blind", "count down unmeasured", Blind),
         TaskSpec("unmade", "has no factory", "focus_fake:Missing"),
         TaskSpec("needy", "needs a module", "focus_fake:Countdown", requires=("no_such_module",)),
     ]
@@ -186,6 +197,7 @@ def focus_tasks() -> list[TaskSpec]:
 def focus_trainers() -> list[TrainerSpec]:
     return [
         TrainerSpec("fake", "records batches", "focus_fake:Fake", capabilities={"resumes"}),
+        TrainerSpec("forgetful", "saves nothing", RecordingTrainer),
         TrainerSpec(
             "heavy",
             "needs a lot",

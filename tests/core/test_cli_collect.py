@@ -127,3 +127,22 @@ def test_a_problem_beyond_the_last_is_refused(here):
     assert done.code == 2
     assert "there are 4 problems" in done.err
     assert not (here / "out").exists()
+
+
+def test_a_collection_is_not_written_over(here):
+    assert invoke(*BASE, "--output", "out").code == 0
+    before = {path: path.read_bytes() for path in (here / "out").iterdir()}
+    done = invoke(*BASE, "--output", "out", "--first", 1)
+    assert done.code == 2
+    assert "out holds a collection already" in done.err
+    assert {path: path.read_bytes() for path in (here / "out").iterdir()} == before
+
+
+def test_a_run_directory_stands_for_its_newest_checkpoint(here):
+    train = ("train", *BASE[1:], "--steps", 2, "--run-dir", "run")
+    assert invoke(*train).code == 0
+    newest = invoke(*BASE, "--output", "a", "--checkpoint", "run")
+    assert newest.code == 0, newest.err
+    named = here / "run/checkpoints/step-000002.json"
+    assert invoke(*BASE, "--output", "b", "--checkpoint", named).code == 0
+    assert (here / "a/actor.jsonl").read_bytes() == (here / "b/actor.jsonl").read_bytes()

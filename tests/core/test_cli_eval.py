@@ -91,3 +91,9 @@ def test_no_problems_is_a_usage_error(here):
     done = invoke(*BASE, "--problems", "empty.txt")
     assert done.code == 2
     assert "empty.txt holds no problems" in done.err
+
+
+def test_a_single_other_return_has_no_interval_and_valid_json():
+    done = invoke(*BASE, "--limit", 1, "--json", "--set", "task.steps=1")
+    row = json.loads(done.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert row["rollouts"] == 1

@@ -36,10 +36,12 @@ def test_the_table_names_everything(site):
     assert rows[0] == ["kind", "name", "description", "distribution"]
     assert ["task", "countdown", "count", "down", "focus-fake", "2.5"] in rows
     assert [row[:2] for row in rows[1:]] == [
+        ["task", "blind"],
         ["task", "countdown"],
         ["task", "needy"],
         ["task", "unmade"],
         ["trainer", "fake"],
+        ["trainer", "forgetful"],
         ["trainer", "heavy"],
         ["lane", "actor"],
         ["lane", "critic"],
@@ -50,7 +52,7 @@ def test_the_table_names_everything(site):
 def test_json_is_one_object_a_line(site):
     done = invoke("plugins", "--json")
     rows = [json.loads(line) for line in done.out.splitlines()]
-    assert rows[3] == {
+    assert rows[4] == {
         "kind": "trainer",
         "name": "fake",
         "description": "records batches",

@@ -236,6 +236,28 @@ def test_a_finished_run_says_that_nothing_is_left(here):
     assert "has made its 2 updates; say how many more with --steps" in done.err
 
 
+def test_what_a_resume_changes_holds_for_the_next(here):
+    assert invoke(*BASE, "--steps", 2, "--run-dir", "run").code == 0
+    more = ("--steps", 2, "--learning-rate", 0.5, "--set", "trainer.fail_at=3")
+    assert invoke("train", "--resume", "run", *more, "--save-every", 1).code == 1
+    saved = json.loads((here / "run/config.json").read_text())
+    assert saved["steps"] == 4
+    assert saved["settings"]["trainer"]["learning_rate"] == "0.5"
+    again = invoke("train", "--resume", "run", "--json", "--set", "trainer.fail_at=none")
+    assert [json.loads(line)["batch"] for line in again.out.splitlines()] == [3]
+
+
+def test_a_resumed_runs_critic_records_are_there_once(here):
+    args = ("--steps", 4, "--run-dir", "run", "--critic-output", "critic", "--save-every", 2)
+    assert invoke(*BASE, *args, "--set", "trainer.fail_at=3").code == 1
+    assert invoke("train", "--resume", "run", "--set", "trainer.fail_at=none").code == 0
+    batches = [
+        json.loads(path.read_text().splitlines()[0])["metadata"]["training"]["batch"]
+        for path in (here / "critic").iterdir()
+    ]
+    assert sorted(batches) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(("option", "value"), [("--task", "needy"), ("--trainer", "heavy")])
 def test_a_resumed_run_keeps_its_task_and_trainer(here, option, value):
     assert invoke(*BASE, "--steps", 1, "--run-dir", "run").code == 0

@@ -47,7 +47,7 @@ def refused(*args):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("train",), "give --task; installed: countdown, needy, unmade"),
+        (("train",), "give --task; installed: blind, countdown, needy, unmade"),
         (("train", "--task", "countdwn"), "did you mean countdown"),
         (("train", "--task", "countdown", "--trainer", "fak"), "did you mean fake"),
         (("train", "--task", "needy", "--trainer", "fake"), "pip install no_such_module"),
@@ -72,7 +72,9 @@ def refused(*args):
         ((*TRAIN, "--recipe", "group", "--set", "recipe.scale=2"), "not true or false"),
         ((*TRAIN, "--recipe", "direct", "--set", "recipe.group_size=2"), "group_size"),
         ((*TRAIN, "--learning-rate", "-1"), "learning_rate is -1.0"),
-        ((*TRAIN, "--learning-rate", "nan"), "learning_rate"),
+        ((*TRAIN, "--learning-rate", "nan"), "--learning-rate"),
+        ((*TRAIN, "--recipe", "group", "--search", "selective"), "use --search independent"),
+        ((*TRAIN, "--eval-every", 1, "--task", "blind"), "no held-out problems"),
         ((*TRAIN, "--deadline", "nan"), "--deadline"),
         ((*TRAIN, "--failure-rate", "nan"), "--failure-rate"),
         ((*TRAIN, "--min-abs-advantage", "nan"), "--min-abs-advantage"),
@@ -105,6 +107,7 @@ def refused(*args):
         ((*EVAL, "--limit", 0), "--limit"),
         ((*EVAL, "--checkpoint", "folder"), "folder"),
         ((*EVAL, "--checkpoint", "x" * 300), "xxx"),
+        ((*EVAL, "--trainer", "forgetful", "--checkpoint", "file"), "cannot continue"),
         (("plugins", "--jsn"), "--jsn"),
         (("trian",), "trian"),
         (("train", "extra"), "extra"),

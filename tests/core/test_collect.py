@@ -23,6 +23,7 @@ from focus_core import (
     Workspace,
     collect_records,
 )
+from focus_core.collect import summarize
 from focus_core.export import export_actor, export_critic
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import OPEN, ROOT, TERMINAL
@@ -161,7 +162,8 @@ def test_rewards_metrics_and_rollouts(collect, scripted):
     # 2 2 1 4 0 is four fifths even; 3 1 0 a third
     assert collection.returns == pytest.approx([0.8, 1 / 3])
     assert [r.tokens[2:] for r in collection.rollouts()] == [[2, 2, 1, 4, 0], [3, 1, 0]]
-    assert collection.environment_metrics == {"length": pytest.approx(4 / 3), "end": 1.0}
+    assert summarize([collection], [])["env/length"] == pytest.approx(4 / 3)
+    assert summarize([collection], [])["env/end"] == 1.0
     assert collection.counts["tokens"] == 8
 
 

@@ -16,7 +16,7 @@ from tests.core.cli_kit import environment, fake_distribution
 ROOT = Path(focus_core.__file__).parent
 
 LAYERS = [
-    {"errors"},
+    {"errors", "waiting"},
     {"policy", "records", "sinks", "hookspecs", "specs", "options", "lanes"},
     {"tree"},
     {"agent", "critic", "search", "recipes"},

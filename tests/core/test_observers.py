@@ -110,3 +110,18 @@ def test_calls_are_traced(monkeypatch, capsys):
     monkeypatch.setenv("FOCUS_TRACE", "1")
     Observers([Note("a", [])]).notify("focus_run_started", EVENT)
     assert "focus_run_started" in capsys.readouterr().err
+
+
+def test_a_required_one_is_told_first_and_stops_the_run():
+    calls = []
+
+    class Full:
+        @hookimpl
+        def focus_run_started(self, event):
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        Observers([Note("a", calls)], required=[Note("first", calls), Full()]).notify(
+            "focus_run_started", EVENT
+        )
+    assert [name for name, _ in calls] == ["first"]

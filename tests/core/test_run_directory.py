@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_core import DataError, JsonlDirectory, StepReport, UnknownNameError, UsageError
+from focus_core import DataError, StepReport, UnknownNameError, UsageError
 from focus_core.progress import Progress
 from focus_core.run.config import RunConfig, parse_settings
 from focus_core.run.directory import RunDirectory, to_json
@@ -129,11 +131,6 @@ def test_a_damaged_file_is_named_with_a_remedy(made, name, content):
     assert caught.value.remedy
 
 
-def test_checkpoints_have_their_place(made):
-    assert made.checkpoints == made.path / "checkpoints"
-    assert not made.checkpoints.exists()
-
-
 # JSON -----------------------------------------------------------------------------------------
 
 
@@ -202,15 +199,70 @@ def test_an_unknown_section_lists_the_known():
         parse_settings(["serch.budget=3"])
 
 
-def test_rewinding_drops_what_came_after_the_checkpoint(tmp_path):
-    directory = RunDirectory.create(tmp_path / "run", RunConfig(task="t"))
-    for batch in range(4):
-        directory.report(StepReport(batch, 0, batch, 0))
-        record = {"metadata": {"training": {"batch": batch}}}
-        JsonlDirectory(directory.critic_targets)([record])
+# Rewinding ------------------------------------------------------------------------------------
+
+
+def run_of(directory, batches):
+    """Reports, evaluations and critic files of so many batches; a checkpoint after two."""
+    sink = directory.critic_sink()
+    for batch in range(batches):
+        directory.report(report(batch))
+        directory.evaluation(batch + 1, {})
+        sink([{"metadata": {"training": {"batch": batch}}}])
     directory.saved("reference", Progress(batch=2, learner_step=2))
-    assert len(directory.rewind()) == 3
-    lines = (directory.path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["batch"] for line in lines] == [0, 1]
-    assert len(list(directory.critic_targets.iterdir())) == 2
+
+
+def numbers(path, key):
+    return [json.loads(line)[key] for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_rewinding_drops_what_came_after_the_checkpoint(tmp_path, elsewhere):
+    critic = tmp_path / "critic" if elsewhere else None
+    config = RunConfig(task="t", critic_output=critic and str(critic))
+    directory = RunDirectory.create(tmp_path / "run", config)
+    run_of(directory, 4)
+    other = RunDirectory.create(tmp_path / "other", attrs.evolve(config, run_id="other"))
+    run_of(other, 4)
+    before = set(directory.critic_targets.iterdir())
+    assert len(directory.rewind()) == 4
+    assert numbers(directory.path / "metrics.jsonl", "batch") == [0, 1]
+    assert numbers(directory.path / "evaluations.jsonl", "learner_step") == [1]
+    assert len(before - set(directory.critic_targets.iterdir())) == 2
+    assert len(list(other.critic_targets.iterdir())) == (6 if elsewhere else 4)
     assert directory.rewind() == []
+
+
+def test_a_line_cut_short_by_a_crash_goes(made):
+    run_of(made, 2)
+    with (made.path / "metrics.jsonl").open("a") as file:
+        file.write('{"batch": 1, "metr')
+    assert made.rewind() == ["metrics.jsonl", "evaluations.jsonl"]
+    assert numbers(made.path / "metrics.jsonl", "batch") == [0, 1]
+
+
+def test_a_line_in_between_that_cannot_be_read_is_named(made):
+    run_of(made, 3)
+    path = made.path / "metrics.jsonl"
+    path.write_text("{}\nnonsense\n" + path.read_text())
+    before = path.read_text()
+    with pytest.raises(DataError, match=r"metrics\.jsonl:2: cannot be read; mend or remove"):
+        made.rewind()
+    assert path.read_text() == before
+
+
+def test_one_process_at_a_time_writes_to_a_run(made):
+    with made.locked():
+        code = (
+            "import sys; from pathlib import Path; from focus_core.run.directory import *\n"
+            "with RunDirectory(Path(sys.argv[1])).locked(): print('mine')"
+        )
+        held = subprocess.run(
+            [sys.executable, "-c", code, made.path], capture_output=True, text=True
+        )
+        assert held.stdout == ""
+        assert "is being written by another process" in held.stderr
+        with pytest.raises(UsageError, match="another process"), made.locked():
+            raise AssertionError
+    free = subprocess.run([sys.executable, "-c", code, made.path], capture_output=True, text=True)
+    assert free.stdout == "mine\n"

@@ -97,6 +97,19 @@ def test_training_stops_at_once_and_cleans_up(installed, tmp_path, during, by):
     assert not (tmp_path / "run/state.json").exists()
 
 
+def test_interrupted_while_the_trainer_opens_it_says_so(installed, tmp_path):
+    done = interrupted(
+        installed,
+        tmp_path,
+        *("train", *TASK, "--run-dir", "run", "--set", "trainer.opening=60"),
+        when=lambda: "opening" in marks(tmp_path),
+        by=signal.SIGINT,
+    )
+    assert done.code == 130, done
+    assert done.err.splitlines()[-1] == "interrupted"
+    assert done.out.splitlines()[-1] == "interrupted after 0 updates"
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.07, 0.15, 0.29])
 def test_interrupted_at_some_moment_the_run_resumes_with_nothing_lost(
     installed, tmp_path, monkeypatch, seconds
@@ -133,7 +146,7 @@ def test_interrupted_at_some_moment_the_run_resumes_with_nothing_lost(
         return
     state = json.loads((run / "state.json").read_text())
     saved = state["progress"]["batch"]
-    assert saved - len(written) in (0, 1), "a step may be saved and not reported, not the reverse"
+    assert len(written) - saved in (0, 1), "a step may be reported and not saved, not the reverse"
     updates = json.loads(Path(state["reference"]).read_text())["updates"]
     assert updates == state["progress"]["learner_step"]
     monkeypatch.setattr(sys, "path", [str(installed), *sys.path])

@@ -341,6 +341,29 @@ def test_a_fault_reaches_everyone_it_concerns_and_nobody_hangs(after, trainer_of
     run(main())
 
 
+def test_a_fault_reaches_who_is_half_admitted(model_of, trainer_of, monkeypatch):
+    """Two rows, which cannot join one another later: the short request's second sample waits."""
+
+    async def main():
+        async with trainer_of(model=model_of("gemma3"), max_sampling_batch=2) as trainer:
+            policy = await trainer.publish_policy()
+            (prompt,) = prompts((6,))
+            entered, go = hold(policy, monkeypatch)
+            first = asyncio.create_task(policy.generate(prompt, SamplingParams(max_tokens=1)))
+            assert await asyncio.to_thread(entered.wait, 30)
+            fail(policy, monkeypatch, after=3)
+            long = asyncio.create_task(policy.generate(prompt, LONG))
+            short = asyncio.create_task(policy.generate(prompt, SamplingParams(max_tokens=1), n=2))
+            await asyncio.sleep(0.05)
+            go.set()
+            await first
+            for asked in (long, short):
+                with pytest.raises(TrainerError, match="a cosmic ray"):
+                    await asyncio.wait_for(asked, 30)
+
+    run(main())
+
+
 def test_diverged_weights_are_named(trainer_of):
     async def main():
         async with trainer_of() as trainer:

@@ -225,6 +225,28 @@ def test_closing_leaves_no_process_and_answers_who_waits():
         pool.grade(r"\boxed{1}", "1")
 
 
+def test_closing_while_others_ask_leaves_nobody_waiting():
+    """Whoever asks is answered or refused, whichever side of the closing they are on."""
+    for _ in range(20):
+        pool = GradingPool()
+        answers = []
+
+        def ask(pool=pool, answers=answers):
+            try:
+                answers.append(pool.grade(r"\boxed{1}", "1", 60).correct)
+            except RuntimeError as error:
+                answers.append(str(error))
+
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        pool.close()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        assert set(answers) <= {True, None, "the grading pool is closed"}
+
+
 CHILD = """
 import os, sys, threading, time
 from focus_task_math import grade

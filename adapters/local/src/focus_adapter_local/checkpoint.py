@@ -40,14 +40,10 @@ class SavedState:
     Attributes:
         directory: The checkpoint.
         step: Updates completed when it was saved.
-        model: The trainer's ``model`` option.
-        options: All its options, for the record.
     """
 
     directory: Path
     step: int
-    model: str
-    options: Mapping[str, Any]
 
 
 def read_state(
@@ -88,7 +84,7 @@ def read_state(
     step = state.get("step")
     if not isinstance(step, int) or step < 0:
         raise DataError(f"is {step!r}", path=path / "state.json", field="step")
-    return SavedState(directory=path, step=step, model=model, options=state.get("options") or {})
+    return SavedState(directory=path, step=step)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -103,7 +99,12 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def save(learner: Learner, directory: Path, *, model: str, options: Mapping[str, Any]) -> None:
-    """Write a checkpoint beside its place, then move it there; an older one is replaced."""
+    """Write a checkpoint beside its place, then move it there; an older one is replaced.
+
+    Raises:
+        OSError: It cannot be written; what was there before is still there.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -121,9 +122,23 @@ def save(learner: Learner, directory: Path, *, model: str, options: Mapping[str,
         save_file(moments, str(fresh / _OPTIMIZER))
         state = {"format": _FORMAT, "step": learner.step, "model": model, "options": options}
         (fresh / "state.json").write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        for path in (*fresh.iterdir(), fresh):
+            _flush(path)
         _replace(fresh, directory)
+        _flush(directory.parent)
+    except SafetensorError as error:  # how safetensors says that the disk is full
+        raise OSError(str(error)) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Have it on disk, for whoever refers to it after a power failure."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _replace(fresh: Path, directory: Path) -> None:

@@ -213,8 +213,9 @@ class Engine:
         except Exception as error:
             running = queue.batch.requests if queue.batch else []
             queue.batch = None
+            begun = [each for each in queue.waiting if each.admitted]
             queue.waiting = deque(each for each in queue.waiting if not each.admitted)
-            _fail([*running, *(request for request, _ in admitted)], error)
+            _fail([*running, *begun, *(request for request, _ in admitted)], error)
 
 
 def _admit(waiting: deque[Request], room: int) -> list[tuple[Request, int]]:

@@ -18,6 +18,7 @@ from focus_adapter_local.models import ModelFiles, find_model
 from focus_core.errors import DataError, FocusError, TrainerError, UsageError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
+from focus_core.waiting import finish
 
 if TYPE_CHECKING:
     from focus_adapter_local.engine import Engine
@@ -177,9 +178,9 @@ class LocalTrainer:
         pool, engine = self._pool, self._engine
         self._engine, self._learner, self._tokenizer = None, None, None
         if engine is not None:
-            await _finish(asyncio.to_thread(engine.close))
+            await finish(asyncio.to_thread(engine.close))
         if pool is not None:
-            await _finish(asyncio.to_thread(pool.shutdown))
+            await finish(asyncio.to_thread(pool.shutdown))
 
     def _load(self) -> None:
         """Runs in the learner's thread."""
@@ -327,22 +328,6 @@ class LocalTrainer:
         if self._pool is None:
             raise TrainerError("the trainer is not running; use it within 'async with'")
         loop = asyncio.get_running_loop()
-        result: T = await _finish(loop.run_in_executor(self._pool, work), stop)
-        return result
-
-
-async def _finish(work: Any, stop: threading.Event | None = None) -> Any:
-    """Await something a thread does; if cancelled, call it off, wait for it, and then leave."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-            if stop is not None:
-                stop.set()
-    if cancelled is not None:
-        task.exception()  # retrieved: the cancellation is what the caller hears of
-        raise cancelled
-    return task.result()
+        return await finish(
+            loop.run_in_executor(self._pool, work), stop.set if stop is not None else None
+        )

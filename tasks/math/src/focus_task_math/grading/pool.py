@@ -144,8 +144,8 @@ class GradingPool:
 
     def close(self) -> None:
         """End the workers; verdicts still being waited for come out as not graded."""
-        self._closed = True
         with self._lock:
+            self._closed = True
             threads, self._threads = self._threads, []
         for _ in threads:
             self._jobs.put(None)
@@ -153,7 +153,8 @@ class GradingPool:
             thread.join()
         with contextlib.suppress(queue.Empty):
             while True:
-                if (job := self._jobs.get_nowait()) is not None:
+                job = self._jobs.get_nowait()
+                if job is not None and job.future.set_running_or_notify_cancel():
                     job.future.set_result(Verdict(None, "the grading pool was closed"))
         with self._nursery_lock:
             if self._nursery is not None:
@@ -182,7 +183,7 @@ class GradingPool:
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
-        self._jobs.put(job)
+            self._jobs.put(job)  # under the lock: close() drains what came before it
         return job
 
     @staticmethod

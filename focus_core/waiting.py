@@ -1,0 +1,60 @@
+"""Waiting for tasks and threads so that none outlives the one who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+__all__ = ["all_of", "finish", "in_thread", "noted"]
+
+
+@contextlib.contextmanager
+def noted(doing: str) -> Iterator[None]:
+    """Say in an extension's error what was being done."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while {doing}")
+        raise
+
+
+async def all_of(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run side by side; the first error cancels the rest, waits for them, and is raised bare."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
+    except BaseExceptionGroup as errors:
+        first = errors.exceptions[0]
+        raise first from first.__cause__
+    return [task.result() for task in tasks]
+
+
+async def finish(work: Awaitable[T], on_cancel: Callable[[], None] | None = None) -> T:
+    """Await something a thread does; if cancelled, however often, leave only when it is over.
+
+    Args:
+        work: What to wait for.
+        on_cancel: Calls it off; the thread may still take its time.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if on_cancel is not None:
+                on_cancel()
+    if cancelled is not None:
+        task.exception()  # retrieved: the cancellation is what the caller hears of
+        raise cancelled
+    return task.result()
+
+
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run in a thread, which does not outlive the call."""
+    return await finish(asyncio.to_thread(function, *args))
