@@ -16,6 +16,7 @@ import contextlib
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -30,10 +31,8 @@ from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
 from focus_core.sinks import JsonlDirectory, write_atomically
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # no such lock on this system
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["RunDirectory", "to_json"]
 
@@ -211,7 +210,7 @@ class RunDirectory:
         Raises:
             UsageError: One does already.
         """
-        if fcntl is None:
+        if sys.platform == "win32":  # no such lock there
             yield
             return
         handle = os.open(self.path, os.O_RDONLY)
