@@ -17,7 +17,7 @@ from focus_core.agent.workspace import Workspace
 from focus_core.errors import CriticError, DeadlineError
 from focus_core.policy import Generation
 from focus_core.records import Problem
-from focus_core.search import Frontier
+from focus_core.search import Decisions, Frontier
 from focus_core.tree.tree import OPEN, ROOT, TERMINAL, TRUNCATED, Tree
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Growth:
         self._root_prediction: asyncio.Task[None] | None = None
         self._metrics: defaultdict[str, list[float]] = defaultdict(list)
         self.tree = Tree()
+        self.decisions = Decisions()
         self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter(
             transitions=0,
@@ -122,6 +123,7 @@ class Growth:
                     source = self._frontier.next()
                     if source is None:
                         break
+                    self.decisions.launched(self._frontier, source, self.counts["transitions"])
                     continuation = _Continuation(launches, source, source)
                     running.add(asyncio.create_task(self._continue(continuation)))
                     launches += 1
@@ -194,7 +196,7 @@ class Growth:
                 late.__cause__ = error
                 now.stage, error = "deadline", late
             self._fail(now.stage, now.at, now.launch, error)
-            self._frontier.failed(now.source)
+            self._failed_from(now.source)
         except asyncio.CancelledError as error:
             await self._drop(now)
             task = asyncio.current_task()
@@ -202,9 +204,13 @@ class Growth:
                 raise
             # Nobody cancelled us: a policy or environment let a cancellation of its own escape.
             self._fail(now.stage, now.at, now.launch, RuntimeError(f"cancelled itself: {error!r}"))
-            self._frontier.failed(now.source)
+            self._failed_from(now.source)
         else:
             self._land(now)
+
+    def _failed_from(self, source: int) -> None:
+        self._frontier.failed(source)
+        self.decisions.failed(self._frontier, source, self.counts["transitions"])
 
     async def _drop(self, now: _Continuation) -> None:
         self.tree.remove(now.chain)
@@ -313,6 +319,9 @@ class Growth:
         else:
             self.counts["truncated"] += 1
         self._frontier.landed(now.source, now.chain, returns)
+        self.decisions.landed(
+            self._frontier, now.source, now.chain, returns, self.counts["transitions"]
+        )
 
     # Seeds and predictions ----------------------------------------------------------------
 

@@ -1,0 +1,58 @@
+// Text of models: every character shown, none obeyed.
+
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
+
+// How an invisible character is written: a control picture, or its code point.
+function glyph(character) {
+  const code = character.codePointAt(0);
+  if (character === "\n") return "\u21b5";
+  if (character === "\t") return "\u21e5";
+  if (code < 0x20) return String.fromCharCode(0x2400 + code);
+  if (code === 0x7f) return "\u2421";
+  return "\u27e8" + code.toString(16).toUpperCase().padStart(4, "0") + "\u27e9";
+}
+
+// A text on one line, for labels.
+function oneLine(text, length) {
+  const cut = text.length > length ? text.slice(0, length - 1).replace(/[\ud800-\udbff]$/, "") : text;
+  return cut.replace(UNSEEN, glyph) + (cut.length < text.length ? "\u2026" : "");
+}
+
+// An element with properties and children; strings become text, never markup.
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+// Put a text into an element, invisible characters as marks beside the text.
+function write(element, text) {
+  let last = 0;
+  for (const match of text.matchAll(UNSEEN)) {
+    element.append(text.slice(last, match.index));
+    element.append(make("span", { class: "mark" }, glyph(match[0])));
+    if (match[0] === "\n") element.append("\n");
+    last = match.index + match[0].length;
+  }
+  element.append(text.slice(last));
+  return element;
+}
+
+function block(text, name = "text") {
+  return write(make("div", { class: name }), text);
+}
+
+function fixed(value, digits = 3) {
+  if (value === null || value === undefined) return "\u2013";
+  const text = value.toFixed(digits);
+  return value < 0 ? "\u2212" + text.slice(1) : text;
+}
+
+function signed(value, digits = 3) {
+  return value > 0 ? "+" + fixed(value, digits) : fixed(value, digits);
+}
