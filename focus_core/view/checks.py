@@ -72,7 +72,8 @@ def column(columns: Mapping[str, Column]) -> Validator:
         if not isinstance(value, dict) or set(value) != set(columns):
             raise ValueError(f"{attribute.name} must have the columns {', '.join(columns)}")
         for name, entry in columns.items():
-            _check_list(instance, attribute, value[name], entry)
+            named = attribute.evolve(name=f"{attribute.name}.{name}")
+            _check_list(instance, named, value[name], entry)
         if len({len(entries) for entries in value.values()}) > 1:
             raise ValueError(f"the columns of {attribute.name} must be of one length")
 

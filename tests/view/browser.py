@@ -13,9 +13,8 @@ import time
 
 FLAGS = """
     --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync --disable-quic --disable-default-apps
-    --disable-extensions --hide-scrollbars=false --remote-debugging-pipe
-""".split()
+    --disable-component-update --disable-sync --disable-quic --remote-debugging-pipe
+"""
 LIMIT = 30.0
 
 
@@ -29,13 +28,13 @@ class Browser:
 
     def __enter__(self):
         self._profile = tempfile.mkdtemp(prefix="focus-chromium-")
+        profile = f"--user-data-dir={self._profile}"
         commands, self._write = os.pipe()
         self._read, answers = os.pipe()
         # The protocol speaks on descriptors 3 and 4 of the browser.
         script = f'exec "$@" 3<&{commands} 4>&{answers}'
         self._process = subprocess.Popen(
-            ["bash", "-c", script, "bash", installed(), *FLAGS]
-            + [f"--user-data-dir={self._profile}", "about:blank"],
+            ["bash", "-c", script, "bash", installed(), *FLAGS.split(), profile],
             pass_fds=(commands, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

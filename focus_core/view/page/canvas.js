@@ -1,7 +1,7 @@
 // The drawing: what is in view, coloured by a scale; zoomed and moved by hand.
 
 const LARGEST = { x: 250, y: 36 }; // pixels a level and a row take, zoomed in all the way
-const MARGIN = { left: 22, right: 26, top: 44, bottom: 22 };
+const MARGIN = { left: 22, right: 26, top: 16, bottom: 22 };
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 
 class Drawing {
@@ -103,13 +103,20 @@ class Drawing {
     let zoom = this.zoom;
     if (read) while (zoom < 1 && (this.scale(zoom).y < 18 || this.scale(zoom).x < 150)) zoom += 0.02;
     const now = this.at(state);
-    const inside = now.x > 40 && now.x < this.width - 40 && now.y > 50 && now.y < this.height - 30;
+    const inside = now.x > 8 && now.x < this.width - 8 && now.y > 8 && now.y < this.height - 8;
     if (inside && zoom === this.zoom) return this.request();
     const scale = this.scale(Math.min(1, zoom));
-    const wide = scale.x * (this.model.levels.length - 1);
-    let x = this.width * 0.55 - state.depth * scale.x;
-    x = Math.min(MARGIN.left, Math.max(this.width - MARGIN.right - wide, x));
-    this.glide({ zoom: Math.min(1, zoom), x, y: this.height / 2 - state.row * scale.y });
+    // Near the middle, but with no empty room beyond the tree's own ends.
+    const place = (at, size, length, before, after) => {
+      const spare = size - before - after - length;
+      return spare > 0 ? before : Math.min(before, Math.max(before + spare, at));
+    };
+    const wide = scale.x * (this.model.levels.length - 1), high = scale.y * (this.model.rows - 1);
+    this.glide({
+      zoom: Math.min(1, zoom),
+      x: place(this.width * 0.55 - state.depth * scale.x, this.width, wide, MARGIN.left, MARGIN.right),
+      y: place(this.height / 2 - state.row * scale.y, this.height, high, MARGIN.top, MARGIN.bottom),
+    });
   }
 
   glide(target) {
@@ -156,9 +163,9 @@ class Drawing {
       }
       if (state.row >= first && state.row <= last) dots.push({ state, step, born });
     }
-    const thick = Math.max(0.6, Math.min(1.8, row / 8));
+    const thick = Math.max(0.8, Math.min(1.8, row / 8));
     for (const group of edges.values()) {
-      c.globalAlpha = group.born ? (row < 2 ? 0.75 : 1) : 0.16;
+      c.globalAlpha = group.born ? (group.step < 0 && !group.failed ? 0.5 : 1) : 0.16;
       c.setLineDash(group.failed ? [3, 3] : []);
       this.path(group.states, level, row, this.colour(group.step, group.failed), thick);
     }
@@ -236,8 +243,16 @@ class Drawing {
       if (!state.up || !born) continue;
       c.fillStyle = state === this.selected ? this.palette.ink : this.palette.soft;
       const x = this.x + (state.depth - 1) * level + start;
-      c.fillText(oneLine(this.model.text(state), room), x, this.y + state.row * row - (small ? 2 : 3.5));
+      c.fillText(this.label(state, room, level - start - radius - 4), x, this.y + state.row * row - (small ? 2 : 3.5));
     }
+  }
+
+  // The start of an edge's text; wide letters are measured.
+  label(state, characters, room) {
+    const text = oneLine(this.model.text(state), Math.max(2, characters));
+    if (/^[\x20-\x7e\u2026\u21b5]*$/.test(text)) return text;
+    const share = room / this.context.measureText(text).width;
+    return share >= 1 ? text : oneLine(text, Math.max(2, Math.floor([...text].length * share)));
   }
 
   rings(level, row, radius) {

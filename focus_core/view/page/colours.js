@@ -8,7 +8,7 @@ const MODES = {
     legend: "value; at an end, its reward",
     of: (state) => (state.kind === "terminal" ? state.reward : state.value ?? state.prediction),
     ramp: "poles",
-    range: (low, high) => (low >= 0 && high <= 1 ? [0, 1] : [low, high]),
+    range: (low, high) => (low >= 0 && high <= 1 && high - low > 0.6 ? [0, 1] : [low, high]),
   },
   advantage: {
     label: "advantage",

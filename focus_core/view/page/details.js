@@ -1,9 +1,10 @@
 // The selected state: its numbers, why it was chosen, and its text token by token.
 
 class Details {
-  constructor(element, go) {
+  constructor(element, go, wind) {
     this.element = element;
     this.go = go;
+    this.wind = wind;
     this.open = new Set();
   }
 
@@ -13,14 +14,14 @@ class Details {
     const parts = [
       make("div", { class: "title" },
         make("h2", {}, `State ${state.id}`), make("span", { class: `kind ${state.failed ? "bad" : state.kind}` }, kind)),
-      this.trail(state),
+      state.up ? this.trail(state) : null,
       ...this.failures(state),
       this.numbers(state, scale),
       ...this.choices(state, launch),
       ...(state === model.root ? this.prompt() : this.texts(state)),
     ];
     if (state === model.root) parts.push(this.about());
-    this.element.replaceChildren(...parts);
+    this.element.replaceChildren(...parts.filter(Boolean));
     if (this.state !== state) this.element.scrollTop = 0;
     this.state = state;
   }
@@ -40,8 +41,8 @@ class Details {
     return part;
   }
 
-  link(state, text = String(state.id)) {
-    return make("button", { type: "button", class: "link", onclick: () => this.go(state) }, text);
+  link(state, text = String(state.id), act = () => this.go(state)) {
+    return make("button", { type: "button", class: "link", onclick: act }, text);
   }
 
   trail(state) {
@@ -55,7 +56,7 @@ class Details {
     const all = state === this.model.root ? this.model.saved.failures : own;
     if (!all.length) return [];
     const lines = all.map((failure) => {
-      const line = make("p", {}, make("b", {}, failure.stage), ` at state `);
+      const line = make("p", {}, write(make("b"), failure.stage), " at state ");
       const source = this.model.byId.get(failure.state);
       line.append(source === state ? String(state.id) : this.link(source), ": ");
       return write(line, failure.error);
@@ -65,17 +66,20 @@ class Details {
 
   numbers(state, scale) {
     const total = this.model.path(state).reduce((sum, at) => sum + at.reward, 0);
-    const rows = [
-      ["prediction", fixed(state.prediction)],
-      ["value", fixed(state.kind === "terminal" ? null : state.value)],
-      ["target", fixed(state.target)],
-      ["branches", state.branches],
-      ["visits", state.visits],
-      ["returns seen", state.n ? `${state.n}, mean ${fixed(state.mean)}` : "0"],
-    ];
+    const rows = [];
+    if (state.kind !== "terminal") {
+      rows.push(
+        ["prediction", fixed(state.prediction)],
+        ["value", fixed(state.value)],
+        ["target", fixed(state.target)],
+        ["branches", state.branches],
+        ["visits", state.visits],
+        ["returns seen", state.n ? `${state.n}, mean ${fixed(state.mean)}` : "0"],
+      );
+    }
     if (state.up) {
       rows.push(
-        ["advantage", state.advantage === null ? "\u2013" : signed(state.advantage), "edge"],
+        ["advantage", state.advantage === null ? "\u2013" : signed(state.advantage)],
         ["reward", fixed(state.reward)],
         ["return so far", fixed(total)],
         ["tokens", state.tokens.length],
@@ -109,9 +113,10 @@ class Details {
           ...["launch", "phase", "worth", "n", "mean", "in flight"].map((name) => make("th", { scope: "col" }, name))));
         for (const i of state.launches) {
           const warm = launches.phase[i] === "warm-up" || launches.worth[i] === null;
-          const rank = warm ? null : this.model.rank(i);
+          const rank = warm || !(launches.worth[i] > 0) ? null : this.model.rank(i);
           table.append(make("tr", {},
-            ...[i, launches.phase[i], fixed(launches.worth[i], 4) + (rank ? ` (no. ${rank.place} of ${rank.all})` : ""),
+            make("td", {}, this.link(null, String(i), () => this.wind(i))),
+            ...[oneLine(launches.phase[i], 24), fixed(launches.worth[i], 4) + (rank ? ` (no. ${rank.place} of ${rank.all})` : ""),
               launches.n[i], launches.n[i] ? fixed(launches.mean[i]) : "\u2013", launches.in_flight[i],
             ].map((cell) => make("td", {}, String(cell)))));
         }

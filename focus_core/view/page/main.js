@@ -5,7 +5,9 @@ const $ = (id) => document.getElementById(id);
 class Page {
   constructor() {
     this.sources = [...document.querySelectorAll("script.saved")];
-    this.details = new Details($("details"), (state) => this.select(state));
+    this.details = new Details($("details"), (state) => this.select(state), (launch) => {
+      this.wind(($("launch").value = launch));
+    });
     this.drawing = new Drawing($("canvas"), $("tree"), (state) => {
       this.select(state);
       $("tree").focus({ preventScroll: true });
@@ -29,8 +31,9 @@ class Page {
     $("heading").replaceChildren();
     write($("heading"), saved.problem === null ? "Tree" : String(saved.problem));
     const failed = saved.failures.length ? `, ${saved.failures.length} failed` : "";
-    $("summary").textContent =
-      `${states.length} states, ${this.model.root.visits} continuations${failed}; stopped: ${saved.stopped}`;
+    $("summary").replaceChildren(
+      `${states.length} states, ${this.model.root.visits} continuations${failed}; stopped: `);
+    write($("summary"), saved.stopped);
     $("launch").max = this.model.launches;
     $("launch").value = this.model.launches;
     $("time").hidden = !this.model.launches;
@@ -83,7 +86,7 @@ class Page {
     if (chosen) {
       const worth = launches.worth[launch];
       const ranked = worth !== null && launches.phase[launch] !== "warm-up" ? this.model.rank(launch) : null;
-      moment.append(" \u00b7 ", launches.phase[launch] || "next", ": from state ",
+      moment.append(" \u00b7 ", oneLine(launches.phase[launch], 24) || "next", ": from state ",
         this.details.link(chosen), worth === null ? "" : `, worth ${fixed(worth, 4)}`,
         ranked ? `, no. ${ranked.place} of ${ranked.all}` : "");
     }

@@ -2,20 +2,23 @@
 
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
-// How an invisible character is written: a control picture, or its code point.
+const CONTROLS = (
+  "NUL SOH STX ETX EOT ENQ ACK BEL BS \u21e5 \u21b5 VT FF CR SO SI " +
+  "DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US"
+).split(" ");
+
+// How an invisible character is written: its name, or its code point.
 function glyph(character) {
   const code = character.codePointAt(0);
-  if (character === "\n") return "\u21b5";
-  if (character === "\t") return "\u21e5";
-  if (code < 0x20) return String.fromCharCode(0x2400 + code);
-  if (code === 0x7f) return "\u2421";
-  return "\u27e8" + code.toString(16).toUpperCase().padStart(4, "0") + "\u27e9";
+  const name = CONTROLS[code] || code.toString(16).toUpperCase().padStart(4, "0");
+  return character === "\n" || character === "\t" ? name : "\u27e8" + name + "\u27e9";
 }
 
-// A text on one line, for labels.
+// A text on one line, at most so many characters.
 function oneLine(text, length) {
-  const cut = text.length > length ? text.slice(0, length - 1).replace(/[\ud800-\udbff]$/, "") : text;
-  return cut.replace(UNSEEN, glyph) + (cut.length < text.length ? "\u2026" : "");
+  const shown = [...text.slice(0, 2 * length).replace(UNSEEN, glyph)];
+  if (shown.length <= length) return shown.join("");
+  return shown.slice(0, length - 1).join("") + "\u2026";
 }
 
 // An element with properties and children; strings become text, never markup.
