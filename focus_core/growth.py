@@ -117,13 +117,14 @@ class Growth:
             self._frontier = search.start(
                 self.tree, kappa=self._collector.kappa, calibration=self._collector.calibration
             )
+            self.decisions.follow(self._frontier)
             launches = 0
             while True:
                 while len(running) < search.max_concurrency and not self.stopped:
                     source = self._frontier.next()
                     if source is None:
                         break
-                    self.decisions.launched(self._frontier, source, self.counts["transitions"])
+                    self.decisions.launched(source, self.counts["transitions"])
                     continuation = _Continuation(launches, source, source)
                     running.add(asyncio.create_task(self._continue(continuation)))
                     launches += 1
@@ -166,7 +167,8 @@ class Growth:
             self._fail("prediction", ROOT, -1, late)
 
     def _forget(self) -> None:
-        """Drop the environments' states: they served branching only."""
+        """Drop the search's and the environments' states: they served branching only."""
+        self.decisions.follow(None)
         self.tree.snapshot = [None] * len(self.tree)
         self.tree.workspace = [None] * len(self.tree)
 
@@ -210,7 +212,7 @@ class Growth:
 
     def _failed_from(self, source: int) -> None:
         self._frontier.failed(source)
-        self.decisions.failed(self._frontier, source, self.counts["transitions"])
+        self.decisions.failed(source, self.counts["transitions"])
 
     async def _drop(self, now: _Continuation) -> None:
         self.tree.remove(now.chain)
@@ -319,9 +321,7 @@ class Growth:
         else:
             self.counts["truncated"] += 1
         self._frontier.landed(now.source, now.chain, returns)
-        self.decisions.landed(
-            self._frontier, now.source, now.chain, returns, self.counts["transitions"]
-        )
+        self.decisions.landed(now.source, now.chain, returns, self.counts["transitions"])
 
     # Seeds and predictions ----------------------------------------------------------------
 

@@ -76,25 +76,29 @@ class Decisions:
     launches: Launches = attrs.field(factory=Launches)
     changes: Changes = attrs.field(factory=Changes)
     evidence: dict[int, Evidence] = attrs.field(factory=dict)
+    _explained: Explained | None = None
     _worth: dict[int, float] = attrs.field(factory=dict)
 
-    def launched(self, frontier: Frontier, state: int, transitions: int) -> None:
+    def follow(self, frontier: Frontier | None) -> None:
+        """Read worth from this search from now on; ``None`` lets go of it."""
+        self._explained = frontier if isinstance(frontier, Explained) else None
+
+    def launched(self, state: int, transitions: int) -> None:
         """The search has just chosen a state."""
-        evidence = self.evidence.setdefault(state, Evidence())
+        evidence = self._at(state)
         launches = self.launches
         launches.state.append(state)
-        launches.phase.append(frontier.phase if isinstance(frontier, Explained) else "")
+        launches.phase.append(self._explained.phase if self._explained else "")
         launches.worth.append(self._worth.get(state, math.nan))
         launches.n.append(evidence.n)
         launches.mean.append(evidence.mean)
         launches.in_flight.append(evidence.in_flight)
         launches.transitions.append(transitions)
         evidence.in_flight += 1
-        self._note(frontier, (state,), transitions)
+        self._note((state,), transitions)
 
     def landed(
         self,
-        frontier: Frontier,
         source: int,
         chain: Sequence[int],
         returns: Sequence[float] | None,
@@ -104,22 +108,28 @@ class Decisions:
         states = (source, *chain)
         if returns is not None:  # then the last state is terminal, and nothing follows it
             for state, value in zip(states[:-1], returns, strict=False):
-                self.evidence.setdefault(state, Evidence()).observe(value)
+                self._at(state).observe(value)
         self.evidence[source].in_flight -= 1
-        self._note(frontier, states, transitions)
+        self._note(states, transitions)
 
-    def failed(self, frontier: Frontier, source: int, transitions: int) -> None:
+    def failed(self, source: int, transitions: int) -> None:
         """The search was told of a failure."""
         self.evidence[source].in_flight -= 1
-        self._note(frontier, (source,), transitions)
+        self._note((source,), transitions)
 
-    def _note(self, frontier: Frontier, states: Sequence[int], transitions: int) -> None:
+    def _at(self, state: int) -> Evidence:
+        evidence = self.evidence.get(state)
+        if evidence is None:
+            evidence = self.evidence[state] = Evidence()
+        return evidence
+
+    def _note(self, states: Sequence[int], transitions: int) -> None:
         """Log what these states are worth now, where that is news."""
-        if not isinstance(frontier, Explained):
+        if self._explained is None:
             return
         changes = self.changes
         for state in states:
-            worth = frontier.worth(state)
+            worth = self._explained.worth(state)
             if worth is None or worth == self._worth.get(state):
                 continue
             self._worth[state] = worth

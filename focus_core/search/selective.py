@@ -127,6 +127,8 @@ class _SelectiveFrontier:
         return "refinement" if self._refining else "warm-up"
 
     def worth(self, state: int) -> float | None:
+        if self._refining:
+            return self._score.get(state)
         return self._worth(state) if state in self._evidence else None
 
     def _worth(self, state: int) -> float:

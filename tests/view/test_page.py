@@ -191,6 +191,8 @@ def test_search_in_text(browser, show, tree):
     for state in [*matches, matches[0]]:
         browser.press("Enter")
         assert title(browser) == f"State {state}"
+        hit = "[...document.querySelectorAll('.token.hit')].map(e => e.textContent).join('')"
+        assert wanted in browser.run(hit)
     browser.press("Escape", "Shift+N")
     assert title(browser) == f"State {matches[-1]}"
 

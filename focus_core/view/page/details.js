@@ -6,6 +6,7 @@ class Details {
     this.go = go;
     this.wind = wind;
     this.open = new Set();
+    this.query = "";
   }
 
   show(model, state, scale, launch) {
@@ -161,13 +162,13 @@ class Details {
   // The edge's tokens, tinted by how unlikely they were; one tab stop, arrows step.
   tokens(state) {
     const readout = make("p", { class: "readout", "aria-live": "polite" }, state.tokens.length
-      ? "Point at a token, or step with the arrow keys: id and log probability."
+      ? "Point at a token, or step with the arrow keys."
       : "Nothing was generated.");
-    const inside = new Set(state.inside);
+    const inside = new Set(state.inside), hits = this.model.hits(state, this.query);
     const text = make("div", { class: "text tokens", tabindex: "0", role: "group",
       "aria-label": `Text, ${state.tokens.length} tokens; arrow keys step through them` });
     state.pieces.forEach((piece, i) => {
-      const token = make("span", { class: "token", "data-place": i });
+      const token = make("span", { class: hits[i] ? "token hit" : "token", "data-place": i });
       token.style.setProperty("--surprise", Math.min(1, -state.logprobs[i] / 5).toFixed(3));
       if (piece) write(token, piece);
       else token.append(make("span", { class: "mark" }, "\u00b7"));

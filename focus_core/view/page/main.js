@@ -98,6 +98,8 @@ class Page {
     this.found = query ? this.model.find(query) : [];
     this.drawing.found = new Set(this.found);
     this.at = -1;
+    this.details.query = query;
+    this.details.show(this.model, this.drawing.selected, this.values, this.drawing.launch);
     $("found").textContent = query ? `${this.found.length} found` : "";
     this.drawing.request();
   }

@@ -106,6 +106,26 @@ class Model {
     return this.states.filter((state) => lower(state).includes(wanted));
   }
 
+  // Whether each token of a state lies in a match of the query.
+  hits(state, query) {
+    const lower = this.text(state).toLowerCase(), wanted = query.toLowerCase();
+    const hits = state.pieces.map(() => false);
+    if (!wanted || lower.length !== this.text(state).length) return hits;
+    let place = 0, start = 0, found = lower.indexOf(wanted);
+    while (found >= 0 && place < hits.length) {
+      const stop = start + state.pieces[place].length;
+      if (stop <= found) {
+        place++;
+        start = stop;
+      } else if (start >= found + wanted.length) found = lower.indexOf(wanted, found + wanted.length);
+      else {
+        hits[place++] = true;
+        start = stop;
+      }
+    }
+    return hits;
+  }
+
   failures(state) {
     return this.saved.failures.filter((failure) => failure.state === state.id);
   }
