@@ -58,7 +58,8 @@ class Explained(Protocol):
     def worth(self, state: int) -> float | None:
         """The number that speaks for a launch from a state now; ``None`` if it is not offered.
 
-        Asked right after each launch, landing and failure, for the states it concerns.
+        What a later phase goes by is given before that phase too, or its start goes unseen: asked
+        right after each launch, landing and failure, for the states it concerns.
         """
         ...
 

@@ -51,7 +51,7 @@ class Changes:
 
     Attributes:
         state: Whose worth changed.
-        worth: What it became.
+        worth: What it became; NaN if it is no longer offered.
         launches: Made before the change, so launch ``i`` saw the changes with ``launches <= i``.
         transitions: Generated in the tree so far.
     """
@@ -77,7 +77,7 @@ class Decisions:
     changes: Changes = attrs.field(factory=Changes)
     evidence: dict[int, Evidence] = attrs.field(factory=dict)
     _explained: Explained | None = None
-    _worth: dict[int, float] = attrs.field(factory=dict)
+    _worth: dict[int, float | None] = attrs.field(factory=dict)
 
     def follow(self, frontier: Frontier | None) -> None:
         """Read worth from this search from now on; ``None`` lets go of it."""
@@ -89,7 +89,8 @@ class Decisions:
         launches = self.launches
         launches.state.append(state)
         launches.phase.append(self._explained.phase if self._explained else "")
-        launches.worth.append(self._worth.get(state, math.nan))
+        worth = self._worth.get(state)
+        launches.worth.append(math.nan if worth is None else worth)
         launches.n.append(evidence.n)
         launches.mean.append(evidence.mean)
         launches.in_flight.append(evidence.in_flight)
@@ -130,10 +131,10 @@ class Decisions:
         changes = self.changes
         for state in states:
             worth = self._explained.worth(state)
-            if worth is None or worth == self._worth.get(state):
+            if worth == self._worth.get(state):
                 continue
             self._worth[state] = worth
             changes.state.append(state)
-            changes.worth.append(worth)
+            changes.worth.append(math.nan if worth is None else worth)
             changes.launches.append(len(self.launches.state))
             changes.transitions.append(transitions)

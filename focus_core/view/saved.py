@@ -44,7 +44,7 @@ LAUNCHES: Mapping[str, Column] = {
 }
 CHANGES: Mapping[str, Column] = {
     "state": whole,
-    "worth": number,
+    "worth": optional(number),
     "launches": whole,
     "transitions": whole,
 }

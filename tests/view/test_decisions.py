@@ -5,6 +5,7 @@ import math
 import pytest
 
 from focus_core import Independent
+from focus_core.search.decisions import Decisions
 from focus_core.search.worth import Evidence, expected_error_reduction
 from focus_core.testing import CountdownEnv
 from focus_core.view import SavedTree
@@ -109,6 +110,36 @@ def test_a_search_that_explains_nothing_still_has_its_launches():
     assert all(map(math.isnan, log.launches.worth))
     assert list(log.launches.in_flight) == [0, 1, 2, 3, 4]
     assert not log.changes.state
+
+
+def test_a_state_that_is_no_longer_offered_is_a_change():
+    class Once:
+        """Offers a state until it was chosen."""
+
+        phase = "ranking"
+
+        def __init__(self):
+            self.scores = {0: 0.5}
+
+        def worth(self, state):
+            return self.scores.get(state)
+
+    log, frontier = Decisions(), Once()
+    log.follow(frontier)
+    log.launched(0, 0)
+    frontier.scores = {1: 0.25}
+    log.landed(0, [1, 2], [1.0, 1.0, 0.0], 2)
+    frontier.scores = {}
+    log.launched(1, 2)
+    log.failed(1, 3)
+    assert list(log.changes.state) == [0, 0, 1, 1]
+    assert [None if math.isnan(w) else w for w in log.changes.worth] == [0.5, None, 0.25, None]
+    assert list(log.changes.launches) == [1, 1, 1, 2]
+    assert log.launches.worth[1] == 0.25
+    assert log.launches.phase == ["ranking"] * 2
+    log.follow(None)
+    log.launched(1, 3)
+    assert len(log.changes.state) == 4
 
 
 def test_a_root_that_cannot_be_made_has_an_empty_log():

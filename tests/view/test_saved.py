@@ -102,7 +102,7 @@ WRONG = [
     (("launches", "n"), ..., "launches must have the columns state, phase, worth"),
     (("launches", "n"), [], "the columns of launches must be of one length"),
     (("launches", "state", 0), 10**6, "names state 1000000; there is none"),
-    (("changes", "worth", 0), None, "worth must be a finite number"),
+    (("changes", "worth", 0), "1", "changes.worth must be a finite number, not '1'"),
     (("failures",), [{}], "field 'failures[0]'"),
     (("messages",), "hello", "messages"),
     (("counts",), [], "counts"),

@@ -23,10 +23,13 @@ function worthChart(model, state, launch) {
     warm: model.saved.launches.phase[i] === "warm-up",
   }));
   let line = "";
+  let drawing = false; // not where the state was not offered
   worth.forEach((value, i) => {
-    line += i ? `H${x(transitions[i])}V${y(value)}` : `M${x(transitions[i])} ${y(value)}`;
+    if (drawing) line += `H${x(transitions[i])}`;
+    if (value !== null) line += drawing ? `V${y(value)}` : `M${x(transitions[i])} ${y(value)}`;
+    drawing = value !== null;
   });
-  if (line) line += `H${x(long)}`;
+  if (drawing) line += `H${x(long)}`;
   const chart = shape("svg", {
     class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `Worth over time: ${worth.length} changes, at most ${fixed(most, 4)}; ${rows.length} launches`,
