@@ -21,7 +21,7 @@ from focus_core.export import export_actor, export_critic
 from focus_core.growth import Failure, Growth
 from focus_core.recipes import DirectBranchTd, Recipe
 from focus_core.records import ActorRecord, Problem
-from focus_core.search import BetaBernoulli, Calibration, Search, Selective
+from focus_core.search import BetaBernoulli, Calibration, Decisions, Search, Selective
 from focus_core.tree.returns import Values, backup
 from focus_core.tree.tree import TERMINAL, Tree
 
@@ -41,6 +41,8 @@ class Collection:
             ``predictions``, ``failed_predictions``, ``truncated`` and what the recipe left out.
         environment: The environment's metrics by name: a value of each transition that gave one.
         group_index: Of the tree in its batch.
+        collector: What collected it.
+        decisions: Which states the search chose, and why.
         values: Refined values, targets and branch counts, once prepared.
         advantages: Of each edge, shape (nodes,), NaN where not trained, once prepared.
         min_abs_advantage: Edges below it are not exported.
@@ -53,7 +55,8 @@ class Collection:
     counts: Counter[str]
     environment: Mapping[str, Sequence[float]]
     group_index: int
-    _collector: Collector
+    collector: Collector
+    decisions: Decisions = attrs.field(factory=Decisions, kw_only=True)
     values: Values = attrs.field(init=False)
     advantages: NDArray[np.float64] = attrs.field(init=False)
     min_abs_advantage: float | None = attrs.field(default=None, init=False)
@@ -77,7 +80,7 @@ class Collection:
                 f"problem {self.problem.id!r}: {len(self.failures)} failed; {first}",
                 self.failures,
             ) from first.error
-        collector = self._collector
+        collector = self.collector
         self.min_abs_advantage = min_abs_advantage
         self.values = backup(self.tree, gamma=collector.gamma, kappa=collector.kappa)
         credit = collector.recipe.credit(self.tree, self.values, gamma=collector.gamma)
@@ -88,7 +91,7 @@ class Collection:
     def context(self, node: int) -> Any:
         """The text the critic was asked about a state, or would have been."""
         if self.tree.context[node] is None:
-            self.tree.context[node] = self._collector.render_context(self.tree, node)
+            self.tree.context[node] = self.collector.render_context(self.tree, node)
         return self.tree.context[node]
 
     @property
@@ -218,6 +221,7 @@ class Collector:
             growth.environment,
             group_index,
             self,
+            decisions=growth.decisions,
         )
 
 

@@ -18,7 +18,7 @@ from focus_core.agent.workspace import Workspace
 from focus_core.errors import CriticError, DeadlineError
 from focus_core.policy import Generation
 from focus_core.records import Problem
-from focus_core.search import Frontier
+from focus_core.search import Decisions, Frontier
 from focus_core.tree.tree import OPEN, ROOT, TERMINAL, TRUNCATED, Tree
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Growth:
         self._root_late = False
         self.environment: defaultdict[str, list[float]] = defaultdict(list)
         self.tree = Tree()
+        self.decisions = Decisions()
         self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter(
             transitions=0,
@@ -114,12 +115,14 @@ class Growth:
             self._frontier = search.start(
                 self.tree, kappa=self._collector.kappa, calibration=self._collector.calibration
             )
+            self.decisions.follow(self._frontier)
             launches = 0
             while True:
                 while len(running) < search.max_concurrency and not self.stopped:
                     source = self._frontier.next()
                     if source is None:
                         break
+                    self.decisions.launched(source, self.counts["transitions"])
                     continuation = _Continuation(launches, source, source)
                     running.add(asyncio.create_task(self._continue(continuation)))
                     launches += 1
@@ -167,7 +170,8 @@ class Growth:
             self._fail("prediction", ROOT, -1, late)
 
     def _forget(self) -> None:
-        """Drop the environments' states: they served branching only."""
+        """Drop the search's and the environments' states: they served branching only."""
+        self.decisions.follow(None)
         self.tree.snapshot = [None] * len(self.tree)
         self.tree.workspace = [None] * len(self.tree)
 
@@ -197,7 +201,7 @@ class Growth:
                 late.__cause__ = error
                 now.stage, error = "deadline", late
             self._fail(now.stage, now.at, now.launch, error)
-            self._frontier.failed(now.source)
+            self._failed_from(now.source)
         except asyncio.CancelledError as error:
             await self._drop(now)
             task = asyncio.current_task()
@@ -205,9 +209,13 @@ class Growth:
                 raise
             # Nobody cancelled us: a policy or environment let a cancellation of its own escape.
             self._fail(now.stage, now.at, now.launch, RuntimeError(f"cancelled itself: {error!r}"))
-            self._frontier.failed(now.source)
+            self._failed_from(now.source)
         else:
             self._land(now)
+
+    def _failed_from(self, source: int) -> None:
+        self._frontier.failed(source)
+        self.decisions.failed(source, self.counts["transitions"])
 
     async def _drop(self, now: _Continuation) -> None:
         self.tree.remove(now.chain)
@@ -316,6 +324,7 @@ class Growth:
         else:
             self.counts["truncated"] += 1
         self._frontier.landed(now.source, now.chain, returns)
+        self.decisions.landed(now.source, now.chain, returns, self.counts["transitions"])
 
     # Seeds and predictions ----------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from focus_core.cli.collect import collect
 from focus_core.cli.evaluate import evaluate
 from focus_core.cli.plugins import plugins
 from focus_core.cli.train import train
+from focus_core.cli.view import view
 
 __all__ = ["app", "main"]
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(guarded(train))
 app.command()(guarded(collect))
 app.command("eval")(guarded(evaluate))
+app.command()(guarded(view))
 app.command()(guarded(plugins))
 
 

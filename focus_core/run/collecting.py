@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from focus_core.run.directory import to_json
 from focus_core.run.session import Prepared
 from focus_core.sinks import write_atomically
 from focus_core.tree.view import render_text
+from focus_core.view.saved import SavedTree
 
-__all__ = ["collect_to", "tree_to_dict"]
+__all__ = ["collect_to"]
 
 
 async def collect_to(
@@ -73,54 +73,8 @@ async def collect_to(
 
 
 def _both_forms(collection: Collection, policy: Policy) -> tuple[str, str]:
-    form = json_module.dumps(tree_to_dict(collection, policy), allow_nan=False)
+    form = SavedTree.of(collection, policy.decode).to_json()
     text = render_text(
         collection.tree, collection.values, collection.advantages.tolist(), policy.decode
     )
     return form, text
-
-
-def tree_to_dict(collection: Collection, policy: Policy) -> dict[str, Any]:
-    """A prepared collection as JSON types: one object a surviving state, oldest first.
-
-    Each node has ``id``, ``parent``, ``kind`` (open, terminal, truncated), ``launch``, ``reward``,
-    ``prediction``, ``value``, ``target``, ``branches``, ``advantage``, the ``tokens`` and
-    ``logprobs`` its edge generated, their ``text``, and ``rendered`` tokens after them.
-    """
-    tree, values = collection.tree, collection.values
-    kinds = ("open", "terminal", "truncated")
-    nodes = []
-    for node in range(len(tree)):
-        if not tree.alive[node]:
-            continue
-        tokens, logprobs = tree.generated(node)
-        nodes.append(
-            {
-                "id": node,
-                "parent": tree.parent[node] if node else None,
-                "kind": kinds[tree.kind[node]],
-                "launch": tree.launch[node],
-                "reward": tree.reward[node],
-                "prediction": tree.prediction[node],
-                "value": values.refined[node],
-                "target": values.target[node],
-                "branches": values.branches[node],
-                "advantage": collection.advantages[node],
-                "tokens": tokens.tolist(),
-                "logprobs": logprobs.tolist(),
-                "text": _text(policy, tokens.tolist()),
-                "rendered": tree.rendered(node).tolist(),
-            }
-        )
-    return {
-        "schema": 1,
-        "problem": to_json(collection.problem.id),
-        "stopped": collection.stopped,
-        "counts": dict(collection.counts),
-        "failures": [str(failure) for failure in collection.failures],
-        "nodes": to_json(nodes),
-    }
-
-
-def _text(policy: Policy, tokens: Sequence[int]) -> str:
-    return policy.decode(tokens) if tokens else ""

@@ -1,7 +1,8 @@
 """Where to spend: searches choose the state that the next continuation leaves."""
 
-from focus_core.search.base import Frontier, Search
+from focus_core.search.base import Explained, Frontier, Search
 from focus_core.search.calibration import BetaBernoulli, Calibration, Gaussian
+from focus_core.search.decisions import Decisions
 from focus_core.search.independent import Independent
 from focus_core.search.selective import Selective
 from focus_core.search.worth import expected_error_reduction
@@ -9,6 +10,8 @@ from focus_core.search.worth import expected_error_reduction
 __all__ = [
     "BetaBernoulli",
     "Calibration",
+    "Decisions",
+    "Explained",
     "Frontier",
     "Gaussian",
     "Independent",

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from focus_core.search.calibration import Calibration
 from focus_core.tree.tree import Tree
 
-__all__ = ["Frontier", "Search"]
+__all__ = ["Explained", "Frontier", "Search"]
 
 
 class Frontier(Protocol):
@@ -43,6 +43,24 @@ class Frontier(Protocol):
     @property
     def stopped(self) -> str:
         """Why ``next`` has nothing more: which budget is used, or that no state is eligible."""
+        ...
+
+
+@runtime_checkable
+class Explained(Protocol):
+    """What a frontier may have besides: why it chooses, kept for whoever looks at the tree."""
+
+    @property
+    def phase(self) -> str:
+        """What the search is doing, in a word or two, such as ``"warm-up"``."""
+        ...
+
+    def worth(self, state: int) -> float | None:
+        """The number that speaks for a launch from a state now; ``None`` if it is not offered.
+
+        What a later phase goes by is given before that phase too, or its start goes unseen: asked
+        right after each launch, landing and failure, for the states it concerns.
+        """
         ...
 
 

@@ -122,14 +122,26 @@ class _SelectiveFrontier:
             self.stopped = "no state is eligible"
         return None
 
-    def _rescore(self, state: int) -> None:
-        """Put a state's current score on the heap; older entries lapse."""
-        score = expected_error_reduction(
+    @property
+    def phase(self) -> str:
+        return "refinement" if self._refining else "warm-up"
+
+    def worth(self, state: int) -> float | None:
+        if self._refining:
+            return self._score.get(state)
+        return self._worth(state) if state in self._evidence else None
+
+    def _worth(self, state: int) -> float:
+        return expected_error_reduction(
             self._tree.prediction[state],
             self._evidence[state],
             kappa=self._kappa,
             calibration=self._calibration,
         )
+
+    def _rescore(self, state: int) -> None:
+        """Put a state's current score on the heap; older entries lapse."""
+        score = self._worth(state)
         if score != self._score.get(state):
             self._score[state] = score
             if score > 0.0:

@@ -24,7 +24,7 @@ LAYERS = [
     {"collect"},
     {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
     {"schedule"},
-    {"run"},
+    {"run", "view"},
     {"cli"},
     {"__main__"},
 ]
@@ -174,7 +174,9 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 """)
 
 
-@pytest.mark.parametrize("command", [(), ("train",), ("collect",), ("eval",), ("plugins",)])
+@pytest.mark.parametrize(
+    "command", [(), ("train",), ("collect",), ("eval",), ("view",), ("plugins",)]
+)
 def test_help_loads_typer_and_the_commands_and_nothing_else(command):
     typer = empty(*(["one"] if command else []))
     more = loaded(run(*command, "--help")) - typer
@@ -182,7 +184,10 @@ def test_help_loads_typer_and_the_commands_and_nothing_else(command):
     assert {name for name in more if name.split(".")[0] not in light} == {
         "focus_core",
         "focus_core.cli",
-        *(f"focus_core.cli.{n}" for n in ("_common", "collect", "evaluate", "plugins", "train")),
+        *(
+            f"focus_core.cli.{n}"
+            for n in ("_common", "collect", "evaluate", "plugins", "train", "view")
+        ),
     }
     assert not (more | typer) & {"numpy", "pluggy", *HEAVY}
 

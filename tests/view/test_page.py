@@ -1,0 +1,300 @@
+"""The page in a real browser: quick, quiet, usable by keyboard and on a phone, and inert."""
+
+import json
+
+import pytest
+
+from focus_core.view import render_html
+from tests.view.view_kit import HOSTILE, hostile, saved
+
+pytestmark = pytest.mark.timeout(300)
+WIDE, PHONE = (1280, 800), (360, 720)
+
+
+@pytest.fixture(scope="module")
+def large():
+    """A tree of two thousand states, really collected."""
+    tree = saved(budget=1750, warmup=300, max_concurrency=8, steps=10)
+    assert len(tree.nodes) >= 2000
+    return tree
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Open trees in a viewport; afterwards nothing may have been asked for or complained of."""
+
+    def open_page(trees, size=WIDE):
+        (tmp_path / "page.html").write_text(render_html(trees))
+        browser.size(*size)
+        return browser.open(tmp_path / "page.html")
+
+    yield open_page
+    assert browser.requests == []
+    assert browser.complaints == []
+
+
+def title(browser):
+    return browser.run("document.querySelector('#details h2').textContent")
+
+
+def text(browser, selector):
+    return browser.run(f"document.querySelector({json.dumps(selector)})?.innerText")
+
+
+def focused(browser):
+    return browser.run("document.activeElement.id")
+
+
+def drawn(browser):
+    """The distinct colours on the canvas."""
+    return browser.run(
+        "(() => { const c = document.getElementById('canvas'); const d = c.getContext('2d')"
+        ".getImageData(0, 0, c.width, c.height).data; const s = new Set();"
+        "for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 200)"
+        "s.add((d[i] << 16) | (d[i + 1] << 8) | d[i + 2]); return s.size })()"
+    )
+
+
+def test_two_thousand_states_open_in_under_two_seconds(browser, show, large):
+    assert show(large) < 2.0
+    assert "2" in text(browser, "#summary").split(" states")[0]
+    assert drawn(browser) > 20
+
+
+def test_two_thousand_states_stay_fluid(browser, show, large):
+    show(large)
+    script = """(async () => {
+        const canvas = document.getElementById("canvas"), times = [];
+        const frame = () => new Promise(requestAnimationFrame);
+        for (let i = 0; i < 40; i++) {
+            canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: i < 20 ? -60 : 60,
+                clientX: 400, clientY: 400, bubbles: true, cancelable: true }));
+            const start = performance.now();
+            await frame();
+            await frame();
+            times.push((performance.now() - start) / 2);
+        }
+        return times.sort((a, b) => a - b)[20];
+    })()"""
+    assert browser.run(script) < 50.0  # milliseconds a frame; a screen's own pace is 17
+
+
+def test_the_keyboard_walks_the_tree(browser, show, tree):
+    show(tree)
+    children = {}
+    for node in tree.nodes[1:]:
+        children.setdefault(node.parent, []).append(node.id)
+    first, second = children[0][:2]
+    assert title(browser) == "State 0"
+    for key, state in [
+        ("ArrowRight", first),
+        ("ArrowDown", second),
+        ("ArrowUp", first),
+        ("ArrowRight", children[first][0]),
+        ("ArrowLeft", first),
+        ("ArrowLeft", 0),
+        ("ArrowLeft", 0),
+        ("ArrowRight", first),
+        ("Home", 0),
+    ]:
+        browser.press(key)
+        assert title(browser) == f"State {state}", key
+    browser.press("End")
+    assert text(browser, "#details .kind") == "terminal"
+    browser.press("Home", "ArrowRight")
+    item = "document.getElementById('item')"
+    assert browser.run(f"{item}.getAttribute('aria-level')") == "2"
+    assert browser.run(f"{item}.getAttribute('aria-setsize')") == str(len(children[0]))
+    assert f"State {first}," in browser.run(f"{item}.textContent")
+    browser.press("Enter")
+    assert focused(browser) == "details"
+    browser.press("Escape")
+    assert focused(browser) == "tree"
+    browser.press("Shift+?")
+    assert browser.run("document.getElementById('help').open")
+    browser.press("Escape")
+    assert not browser.run("document.getElementById('help').open")
+
+
+def test_everything_is_reached_by_tab_and_has_a_name(browser, show, tree):
+    show([tree, tree])
+    browser.press("ArrowRight")
+    nameless = browser.run(
+        "[...document.querySelectorAll('button, input, select, [tabindex]')].filter(e => "
+        "!(e.ariaLabel || e.innerText || e.labels?.length)).map(e => e.outerHTML)"
+    )
+    assert nameless == []
+    seen = []
+    for _ in range(40):
+        browser.press("Tab")
+        seen.append(browser.run("document.activeElement.id || document.activeElement.className"))
+    assert {"trees", "colour", "query", "helper", "fit", "tree", "launch"} <= set(seen)
+    assert "text tokens" in seen
+
+
+def test_a_states_numbers_and_its_tokens_on_demand(browser, show, tree):
+    show(tree)
+    browser.press("ArrowRight")
+    node = tree.nodes[1]
+    numbers = text(browser, ".numbers").split("\n")
+    shown = dict(zip(numbers[::2], numbers[1::2], strict=True))
+    assert shown["prediction"] == f"{node.prediction:.3f}"
+    assert shown["value"] == f"{node.value:.3f}"
+    assert shown["visits"] == str(node.visits)
+    assert shown["branches"] == str(node.branches)
+    assert shown["tokens"] == str(len(node.tokens))
+    assert shown["advantage"].replace("\u2212", "-") == f"{node.advantage:+.3f}"
+    assert browser.run("document.querySelector('.tokens').textContent") == "".join(node.pieces)
+    browser.run("document.querySelector('.tokens').focus()")
+    browser.press("ArrowRight", "ArrowRight")
+    assert title(browser) == "State 1", "the arrows step through tokens there"
+    readout = text(browser, ".readout").replace("\u2212", "-")
+    assert f"token {node.tokens[1]} no. 2 of {len(node.tokens)}" in readout
+    assert f"log p {node.logprobs[1]:.3f}" in readout
+
+
+def test_why_a_state_was_chosen(browser, show, tree):
+    launches = tree.launches
+    launch = launches["phase"].index("refinement")
+    state, worth = launches["state"][launch], launches["worth"][launch]
+    show(tree)
+    browser.press("/")
+    browser.call("Input.insertText", text=f"#{state}")
+    browser.press("Enter")
+    assert title(browser) == f"State {state}"
+    assert browser.run("document.querySelectorAll('.chart .dot').length") == launches[
+        "state"
+    ].count(state)
+    browser.run("document.querySelector('details summary').click()")
+    browser.settle()
+    rows = [row.split("\t") for row in text(browser, "#details table").split("\n")]
+    row = next(row for row in rows if row[0] == str(launch))
+    assert row[1] == "refinement"
+    assert row[2].startswith(f"{worth:.4f} (no. ")
+    browser.press("Escape")
+    while int(browser.run("document.getElementById('launch').value")) > launch:
+        browser.press(",")
+    assert f"{launch} of {len(launches['state'])} · refinement: from state {state}" in text(
+        browser, "#moment"
+    )
+
+
+def test_search_in_text(browser, show, tree):
+    show(tree)
+    wanted = "".join(tree.nodes[5].pieces)[4:11]
+    matches = [n.id for n in tree.nodes if wanted in "".join(n.pieces) + n.rendered_text]
+    browser.press("/")
+    assert focused(browser) == "query"
+    browser.call("Input.insertText", text=wanted)
+    browser.settle()
+    assert text(browser, "#found") == f"{len(matches)} found"
+    for state in [*matches, matches[0]]:
+        browser.press("Enter")
+        assert title(browser) == f"State {state}"
+        hit = "[...document.querySelectorAll('.token.hit')].map(e => e.textContent).join('')"
+        assert wanted in browser.run(hit)
+    browser.press("Escape", "Shift+N")
+    assert title(browser) == f"State {matches[-1]}"
+
+
+def test_a_click_selects_what_lies_under_it(browser, show, tree):
+    show(tree)
+    x, y = browser.run(
+        "(() => { const b = document.getElementById('canvas').getBoundingClientRect();"
+        "return [b.left + 22, b.top] })()"
+    )
+    browser.press("End")
+    end = title(browser)
+    assert end != "State 0"
+    height = browser.run("document.getElementById('canvas').clientHeight")
+    for step in range(0, int(height), 6):  # the root stands at the left, at some height
+        browser.click(x, y + step)
+        if title(browser) == "State 0":
+            break
+    assert title(browser) == "State 0"
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(browser, show, large):
+    show(large, PHONE)
+    for _ in range(3):
+        assert browser.run("document.documentElement.scrollWidth") == PHONE[0]
+        wide = browser.run(
+            "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right"
+            " > innerWidth + 1 && !e.closest('.wide, svg, dialog, .unseen')).map(e => e.outerHTML)"
+        )
+        assert wide == []
+        browser.press("ArrowRight")
+    top = browser.run("document.getElementById('details').getBoundingClientRect().top")
+    assert top > browser.run("document.getElementById('tree').getBoundingClientRect().bottom")
+
+
+def test_dark_and_light_follow_the_user(browser, show, tree):
+    grounds = []
+    for dark in (False, True):
+        show(tree)
+        browser.size(*WIDE, dark=dark)
+        browser.settle()
+        grounds.append(browser.run("getComputedStyle(document.body).backgroundColor"))
+        assert drawn(browser) > 20
+    assert grounds[0] != grounds[1]
+
+
+def test_several_trees_are_chosen_from_a_list(browser, show, tree, large):
+    show([tree, large])
+    assert browser.run("document.getElementById('trees').length") == 2
+    browser.press("ArrowRight", "]")
+    assert text(browser, "#summary").startswith(f"{len(large.nodes)} states")
+    assert title(browser) == "State 0"
+    browser.press("[")
+    assert text(browser, "#summary").startswith(f"{len(tree.nodes)} states")
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_hostile_texts_do_nothing(browser, show, tree, size):
+    bad = hostile()
+    show(bad, size)
+    name = browser.run("document.title")
+    every = "[...document.querySelectorAll('*')].map(e => e.localName)"
+    known = {*browser.run(every)}
+    for _ in bad.nodes:
+        browser.press("ArrowDown")
+        browser.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        browser.press("c", "ArrowRight", ",")
+    browser.press("Home")
+    browser.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    browser.settle()
+    assert browser.run("[typeof window.pwned, document.title]") == ["undefined", name]
+    ours = {"details", "summary", "table", "tr", "th", "td", "svg", "path", "circle", "text"}
+    ours |= {"nav", "b", "code", "section", "div", "span", "button", "p", "dl", "dt", "dd", "h3"}
+    assert set(browser.run(every)) <= known | ours
+    assert browser.run("document.scripts.length") == 2
+    assert browser.run("document.images.length") == 0
+    shown = browser.run("document.body.innerText")
+    for character in "\x1b\u202e\u2066\u200f\u061c\u200b\ufeff\u2028\x00\x85\U000e0041\ue000":
+        assert character not in shown
+    assert HOSTILE[0] in shown
+    for mark in ("ESC", "202E", "2066", "200F", "2028", "NUL", "D800", "E0041"):
+        assert f"\u27e8{mark}\u27e9" in shown
+    assert browser.run("document.documentElement.scrollWidth") == size[0]
+
+
+def test_the_policy_of_the_page_stops_what_would_get_through(browser, show, tree):
+    """Were a script or an image of a tree's ever to become an element, it would not load."""
+    show(tree)
+    script = (
+        "(async () => { const s = document.createElement('img'); s.src = 'https://a.invalid/x';"
+        "document.body.append(s); const refused = new Promise(d => document.addEventListener("
+        "'securitypolicyviolation', e => d(e.effectiveDirective), {once: true}));"
+        "return refused })()"
+    )
+    assert browser.run(script) == "img-src"
+    assert (
+        browser.run(
+            "(() => { try { document.body.innerHTML = '<b>'; return 'set' } "
+            "catch (error) { return error.name } })()"
+        )
+        == "TypeError"
+    )
+    refused = [p for m, p in browser.events if m == "Network.loadingFailed"]
+    assert [p["blockedReason"] for p in refused] == ["csp"]
+    browser.events.clear()  # the console says so too
