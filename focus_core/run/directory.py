@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -215,21 +216,23 @@ class RunDirectory:
             return
         handle = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"{self.path} is being written by another process; wait for it, or use "
+                    "another --run-dir"
+                ) from None
             yield
-        except BlockingIOError:
-            raise UsageError(
-                f"{self.path} is being written by another process; wait for it, or use another "
-                "--run-dir"
-            ) from None
         finally:
             os.close(handle)
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
-        line = json.dumps(to_json(value), allow_nan=False) + "\n"
+        line = (json.dumps(to_json(value), allow_nan=False) + "\n").encode()
         handle = os.open(self.path / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(handle, line.encode())
+            if os.write(handle, line) < len(line):  # rewinding drops what there is of it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / name))
         finally:
             os.close(handle)
 
