@@ -13,6 +13,7 @@ project = "FOCUS"
 version = release = focus_core.__version__
 copyright = ""
 language = "en"
+smartquotes_action = "q"  # not dashes: an option is --set
 
 extensions = [
     "myst_parser",
@@ -45,9 +46,9 @@ myst_heading_anchors = 3
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_preserve_defaults = True
 napoleon_use_ivar = True
 napoleon_use_rtype = False
+napoleon_numpy_docstring = False
 python_use_unqualified_type_names = True
 add_module_names = False
 toc_object_entries = False
@@ -60,9 +61,10 @@ html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
+COLOURED = ("color-brand-primary", "color-brand-content", "color-api-name", "color-api-pre-name")
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b6e5f", "color-brand-content": "#0b6e5f"},
-    "dark_css_variables": {"color-brand-primary": "#5cc8b4", "color-brand-content": "#5cc8b4"},
+    "light_css_variables": dict.fromkeys(COLOURED, "#0b6e5f"),
+    "dark_css_variables": dict.fromkeys(COLOURED, "#5cc8b4"),
 }
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"

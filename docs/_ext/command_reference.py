@@ -59,24 +59,29 @@ def _option(parameter: Any) -> list[str]:
         return [f".. option:: {parameter.name}", "", f"   {_plain(parameter.help or '')}"]
     value = "" if parameter.is_flag else f" <{_kind(parameter)}>"
     spellings = ", ".join(n + value for n in [*parameter.opts, *parameter.secondary_opts])
-    said = _plain(parameter.help or "").replace("\\[default:", "[default:")
-    notes = ["required"] if parameter.required else []
-    if parameter.default not in (None, False) and "[default:" not in said and not notes:
-        notes.append(f"default: {parameter.default}")
-    notes += ["repeatable"] if parameter.multiple and "repeatable" not in said else []
-    extra = f" *({', '.join(map(_plain, notes))})*" if notes else ""
-    said = re.sub(r"\s*\[default: (.*?)\]", r" *(default: \1)*", said)
-    return [f".. option:: {spellings}", "", f"   {said}{extra}"]
+    said, _, default = (parameter.help or "").partition("[default: ")
+    if parameter.default not in (None, False):
+        default = str(parameter.default)
+    bounds = [f"at least {parameter.min}"] if parameter.min is not None else []
+    bounds += [f"at most {parameter.max}"] if parameter.max is not None else []
+    return [
+        f".. option:: {spellings}",
+        "",
+        f"   {_plain(said)}{_notes('required' * parameter.required, *bounds, default=default)}",
+    ]
+
+
+def _notes(*notes: str, default: str) -> str:
+    shown = [note for note in notes if note]
+    shown += [f"default: {default.rstrip(']')}"] if default else []
+    return f" *({_plain(', '.join(shown))})*" if shown else ""
 
 
 def _kind(parameter: Any) -> str:
     if parameter.metavar:
         return str(parameter.metavar).lower()
     kind = parameter.type_descriptor.annotation
-    name = {int: "integer", float: "number", str: "text"}.get(kind, kind.__name__.lower())
-    if parameter.min is not None and parameter.max is not None:
-        return f"{name}, {parameter.min} to {parameter.max}"
-    return name if parameter.min is None else f"{name}, at least {parameter.min}"
+    return {int: "integer", float: "number", str: "text"}.get(kind, kind.__name__.lower())
 
 
 class Options(SphinxDirective):
@@ -116,9 +121,8 @@ def _settings(section: str, factory: Any) -> Iterator[str]:
     said = _described(inspect.getdoc(factory) or "")
     options = options_of(factory)
     for name, option in options.items():
-        default = option.default
-        shown = "" if default is inspect.Parameter.empty or callable(default) else repr(default)
-        note = f" *(default: {_plain(shown)})*" if shown and "NOTHING" not in shown else ""
+        plain = isinstance(option.default, bool | int | float | str | tuple | None)
+        note = _notes(default=str(option.default) if plain else "")
         yield f".. option:: {section}.{name}=<{_type_name(option.annotation)}>"
         yield ""
         yield f"   {_plain(said.get(name, ''))}{note}"

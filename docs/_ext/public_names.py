@@ -7,9 +7,12 @@ public name that no page documents is a warning, so it fails the build.
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
+import attrs
 from docutils import nodes
+from sphinx.domains.python import PyObject
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -59,7 +62,26 @@ def _at_home(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.Node |
 def _no_type(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Napoleon takes the words before a colon in an attribute's first line for its type."""
     if what in ("attribute", "property"):
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]  # an empty comment
+
+
+def _signature(
+    app: Any, what: str, name: str, value: Any, options: Any, arguments: str | None, returns: Any
+) -> tuple[str, Any] | None:
+    """No arguments of a protocol, which nobody calls; factories of attrs fields as calls."""
+    if what != "class" or arguments is None:
+        return None
+    if getattr(value, "_is_protocol", False):
+        return "", None
+    if attrs.has(value):
+        for field in attrs.fields(value):
+            default = field.default
+            computed = getattr(default, "takes_self", True)
+            made = "..." if computed else f"{default.factory.__name__}()"
+            arguments = re.sub(
+                rf"(\b{field.alias}\b[^=]*) = NOTHING", rf"\g<1> = {made}", arguments, count=1
+            )
+    return arguments, returns
 
 
 def _complete(app: Any, env: Any) -> None:
@@ -73,6 +95,10 @@ def setup(app: Any) -> dict[str, Any]:
     """Register the directive and both checks."""
     app.add_directive("public-names", PublicNames)
     app.connect("missing-reference", _at_home)
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"
+    app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-process-docstring", _no_type, priority=400)  # before Napoleon
     app.connect("env-check-consistency", _complete)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

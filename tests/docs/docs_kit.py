@@ -49,7 +49,7 @@ def blocks(path):
             if language.startswith("{code-block}"):
                 language = language.removeprefix("{code-block}").strip()
                 head, _, text = text.partition("\n\n")
-                caption = head.removeprefix(":caption:").strip()
+                caption = head.removeprefix(":caption:").strip(' "`')
             yield Block(language, text, caption, no_run, path, token.map[0] + 1)
             no_run = None
 
@@ -78,9 +78,10 @@ def commands(block):
 
 def install(folder, site):
     """Build a page's distribution with pip, as it tells its reader to."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    offline = ["--no-deps", "--no-index", "--no-build-isolation"]
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-        + ["--disable-pip-version-check", "--no-index", "--target", str(site), str(folder)],
+        [*pip, "install", "--quiet", *offline, "--target", str(site), str(folder)],
         capture_output=True,
         text=True,
     )
