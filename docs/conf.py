@@ -13,7 +13,6 @@ project = "FOCUS"
 version = release = focus_core.__version__
 copyright = ""
 language = "en"
-smartquotes_action = "q"  # not dashes: an option is --set
 
 extensions = [
     "myst_parser",

@@ -18,8 +18,9 @@ from sphinx.util.docutils import SphinxDirective
 
 
 def _plain(text: str) -> str:
-    """Text that means itself in reStructuredText."""
-    return re.sub(r"([\\*`_|])", r"\\\1", " ".join(text.split()))
+    """Text that means itself in reStructuredText, with options as code."""
+    escaped = re.sub(r"([\\*`_|])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"(?<!\S)(--[a-z][a-z-]*)", r"``\1``", escaped)
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -91,9 +92,9 @@ class Options(SphinxDirective):
         """Build them from the factories' parameters."""
         lines: list[str] = []
         for section, name, factory in _factories():
-            title = f"{section} {name}"
-            lines += [title, "=" * len(title), "", *_paragraphs(_summary(factory))]
-            lines += [f".. program:: {title}", "", *_settings(section, factory)]
+            title = f"{section.capitalize()} {name}"
+            lines += [title, "=" * len(title), "", _summary(factory), ""]
+            lines += [f".. program:: {section} {name}", "", *_settings(section, factory)]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
@@ -112,7 +113,7 @@ def _factories() -> Iterator[tuple[str, str, Any]]:
 
 
 def _summary(factory: Any) -> str:
-    return (inspect.getdoc(factory) or "").split("\n\n")[0]
+    return " ".join((inspect.getdoc(factory) or "").split("\n\n")[0].split())
 
 
 def _settings(section: str, factory: Any) -> Iterator[str]:
@@ -125,7 +126,7 @@ def _settings(section: str, factory: Any) -> Iterator[str]:
         note = _notes(default=str(option.default) if plain else "")
         yield f".. option:: {section}.{name}=<{_type_name(option.annotation)}>"
         yield ""
-        yield f"   {_plain(said.get(name, ''))}{note}"
+        yield f"   {said.get(name, '')}{note}"
         yield ""
     if not options:
         yield "No options."

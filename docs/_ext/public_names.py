@@ -75,12 +75,11 @@ def _signature(
         return "", None
     if attrs.has(value):
         for field in attrs.fields(value):
-            default = field.default
-            computed = getattr(default, "takes_self", True)
-            made = "..." if computed else f"{default.factory.__name__}()"
-            arguments = re.sub(
-                rf"(\b{field.alias}\b[^=]*) = NOTHING", rf"\g<1> = {made}", arguments, count=1
-            )
+            if isinstance(field.default, attrs.Factory):
+                factory = field.default
+                made = "..." if factory.takes_self else f"{factory.factory.__name__}()"
+                default = rf"((?<![\w.]){field.alias}\b[^=]*) = NOTHING"
+                arguments = re.sub(default, rf"\g<1> = {made}", arguments, count=1)
     return arguments, returns
 
 
