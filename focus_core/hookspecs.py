@@ -43,6 +43,7 @@ __all__ = ["Hooks", "hookimpl", "hookspec", "new_manager"]
 
 hookspec = pluggy.HookspecMarker("focus")
 hookimpl = pluggy.HookimplMarker("focus")
+"""Marks a function or method as the implementation of the hook of its name."""
 
 
 class Hooks:

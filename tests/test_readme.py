@@ -1,20 +1,16 @@
 """The README's Python blocks run, in order, as one program."""
 
-import re
 import sys
-from pathlib import Path
 
-README = Path(__file__).parents[1] / "README.md"
+from tests.docs.docs_kit import ROOT, blocks, run_python
 
 
-def test_python_blocks_run(tmp_path, monkeypatch, capsys):
+def test_python_blocks_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 3
     scope = {"__name__": "readme"}
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), scope)
-    lines = capsys.readouterr().out.splitlines()
+    python = [block for block in blocks(ROOT / "README.md") if block.language == "python"]
+    assert len(python) == 3
+    lines = "".join(run_python(block, scope) for block in python).splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [["0", "0"], ["1", "1"], ["2", "1"]]
     assert len(eval(lines[3])) == 2
     assert list((tmp_path / "critic-targets").iterdir())

@@ -1,0 +1,147 @@
+"""What the pages say of hooks, events, records and errors is what the program does."""
+
+import asyncio
+import dataclasses
+import inspect
+import re
+
+import attrs
+import pytest
+
+import focus_core
+from focus_core import Agent, Collector, Critic, Problem, StepReport, Trainer, errors, events
+from focus_core.export import export_actor, export_critic
+from focus_core.hookspecs import Hooks
+from focus_core.run.collecting import tree_to_dict
+from focus_core.testing import CountdownEnv, RandomPolicy
+from tests.docs.docs_kit import ROOT
+
+DOCS = ROOT / "docs"
+HOOKS = {
+    name: list(inspect.signature(hook).parameters)[1:]
+    for name, hook in vars(Hooks).items()
+    if name.startswith("focus_")
+}
+EVENTS = {
+    name: inspect.get_annotations(getattr(Hooks, name))["event"]
+    for name, parameters in HOOKS.items()
+    if parameters == ["event"]
+}
+
+
+def page(name):
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def sections(name):
+    """Text below each heading of a page, by heading."""
+    parts = re.split(r"^#{2,4} (.+)$", page(name), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def first_column(text):
+    """Names in code in the first column of the first table of a text, in order."""
+    table = re.search(r"^\|.*\|\n\|[-|]+\|\n((?:\|.*\|\n)+)", text, re.MULTILINE)
+    rows = [row.split("|")[1] for row in table[1].splitlines()]
+    return [name for cell in rows for name in re.findall(r"`([\w./-]+)`", cell)]
+
+
+def terms(text):
+    """Names in code that a definition list defines."""
+    lines = re.findall(r"^(`.+)\n: ", text, re.MULTILINE)
+    return [name for line in lines for name in re.findall(r"`(\w+)", line)]
+
+
+def test_every_hook_is_documented_with_its_signature_and_in_order():
+    documented = re.findall(r"^### `(focus_\w+)\((.*)\)`$", page("hooks"), re.MULTILINE)
+    assert [(name, ", ".join(parameters)) for name, parameters in HOOKS.items()] == documented
+
+
+def test_parameters_of_hooks_are_described():
+    said = sections("hooks")
+    for name, parameters in HOOKS.items():
+        if parameters and name not in EVENTS:
+            assert terms(said[f"`{name}({', '.join(parameters)})`"]) == parameters
+
+
+@pytest.mark.parametrize("hook", EVENTS)
+def test_every_field_of_an_event_is_documented(hook):
+    text = sections("hooks")[f"`{hook}(event)`"]
+    event = getattr(events, EVENTS[hook])
+    assert f"{{class}}`~focus_core.{event.__name__}`" in text
+    assert first_column(text) == [field.name for field in attrs.fields(event)]
+
+
+def test_every_event_has_a_hook():
+    assert sorted(EVENTS.values()) == sorted(events.__all__)
+
+
+def test_the_tree_of_errors_is_the_program_s():
+    drawn = r"^[ │]*(?:[├└]── |(?=FocusError))(\w+Error)(?: \((\w+)\))?"
+    in_code = re.findall(drawn, inspect.cleandoc(errors.__doc__), re.MULTILINE)
+    assert re.findall(drawn, page("errors"), re.MULTILINE) == in_code
+    assert {name for name, _ in in_code} == set(errors.__all__)
+
+
+def test_every_error_says_what_to_do():
+    said = re.findall(r"^\{class\}`~focus_core\.(\w+)`\n: .+\. .+", page("errors"), re.MULTILINE)
+    assert sorted(said) == sorted(set(errors.__all__) - {"FocusError"})
+
+
+def collected():
+    policy = RandomPolicy(seed=1)
+
+    async def collect():
+        agent = Agent(policy, CountdownEnv())
+        async with Collector(agent, critic=Critic.constant(0.5)) as collector:
+            return await collector.collect(Problem("1 2", id="p"), key=(0,))
+
+    return asyncio.run(collect()).prepare(), policy
+
+
+def test_every_key_of_a_record_is_documented():
+    collection, policy = collected()
+    said = sections("records")
+    actor, critic = export_actor(collection)[0], export_critic(collection)[0]
+    plain = said["An actor record"].split("Plain:")[1]
+    native = [field.name for field in attrs.fields(type(actor))]
+    assert first_column(said["An actor record"]) == native
+    assert set(first_column(plain)) == set(actor.to_dict())
+    assert set(first_column(said["A critic record"])) == set(critic.to_dict())
+    metadata = set(first_column(said["Metadata"]))
+    assert metadata == {*actor.metadata, "training"}
+    assert set(critic.metadata) - metadata == {"branches"}
+    assert "`branches`" in said["A critic record"]
+    nodes = tree_to_dict(collection, policy)["nodes"]
+    assert set(first_column(said["A collected tree"])) == set(nodes[0])
+
+
+def test_every_field_of_a_report_is_documented():
+    text = sections("records")["A run's directory"].split("A step report:")[1]
+    assert first_column(text) == [field.name for field in dataclasses.fields(StepReport)]
+
+
+def test_every_method_of_a_trainer_is_explained():
+    methods = [name for name, value in vars(Trainer).items() if inspect.isfunction(value)]
+    methods = [name for name in methods if name in ("__aenter__", "__aexit__") or name[0] != "_"]
+    assert terms(sections("write-a-trainer")["Method by method"]) == methods
+
+
+def test_capabilities_are_those_the_core_names():
+    named = re.findall(
+        r"``([\w-]+)``", inspect.getdoc(focus_core.TrainerSpec).split("Capabilities:")[1]
+    )
+    text = sections("write-a-trainer")["Capabilities"]
+    assert sorted(re.findall(r"^`([\w-]+)`$", text, re.MULTILINE)) == sorted(named)
+
+
+def test_a_difference_is_noticed():
+    """The readers of headings, tables and lists see what they are to compare."""
+    assert first_column("| field | |\n|---|---|\n| `a`, `b` | x |\n| `c` | y |\n") == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert terms("`spec`\n: What.\n\n`config(x)`\n: That.\n") == ["spec", "config"]
+    assert len(HOOKS) > 10
+    assert len(EVENTS) > 6

@@ -1,0 +1,123 @@
+"""Every code block of the documentation runs, page by page, in order."""
+
+import importlib
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.core.cli_kit import invoke
+from tests.docs.docs_kit import ROOT, blocks, commands, install, run_python, same_output
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+DIRECTIVES = {"{toctree}", "{eval-rst}", "{math}", "{raw} html", "{glossary}"}
+NO_RUN = {}
+"""Blocks that are not run, by page: every one is a decision, made here."""
+
+
+class Reader:
+    """Does what a page says, in an empty folder."""
+
+    def __init__(self, folder, monkeypatch):
+        self.site = folder / "site"
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        self.scope = {"__name__": "page"}
+        self.printed = ""
+        monkeypatch.chdir(self.folder)
+        monkeypatch.syspath_prepend(self.site)
+
+    def read(self, block):
+        if block.caption:
+            self.write(block)
+        elif block.language == "python":
+            self.printed = run_python(block, self.scope)
+        elif block.language == "output":
+            assert same_output(block.text, self.printed), f"{block}: printed {self.printed!r}"
+        elif block.language == "sh":
+            for words in commands(block):
+                self.type(words, block)
+        elif block.language == "json":
+            json.loads(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        else:
+            assert block.language in {"text", *DIRECTIVES}, f"{block}: {block.language!r}"
+
+    def write(self, block):
+        path = self.folder / block.caption
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text)
+        if path.suffix == ".py":
+            compile(block.text, path.name, "exec")
+
+    def type(self, words, block):
+        if words[0] == "focus":
+            done = invoke(*words[1:], *self.small(words))
+            assert (done.code, done.exception) == (0, None), f"{block}: {done}"
+        elif words == ["pip", "install", "-e", "."]:
+            install(self.folder, self.site)
+            importlib.invalidate_caches()
+        elif words[0].startswith("scripts/"):
+            assert (ROOT / words[0]).stat().st_mode & 0o100, f"{block}: {words}"
+        elif words[0] in ("head", "ls"):
+            done = subprocess.run(words, capture_output=True, text=True)
+            assert done.returncode == 0, f"{block}: {done.stderr}"
+            assert done.stdout
+        else:
+            assert words == ["source", ".venv/bin/activate"], f"{block}: {words}"
+
+    @staticmethod
+    def small(words):
+        """One thread for the embedded trainer: tests share the machine."""
+        local = words[1] in ("train", "collect", "eval") and "bigram" not in words
+        return ["--set", "trainer.threads=1"] if local and "--resume" not in words else []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_does_what_it_says(page, tmp_path, monkeypatch):
+    reader = Reader(tmp_path, monkeypatch)
+    try:
+        for block in blocks(page):
+            if block.no_run is None:
+                reader.read(block)
+    finally:
+        for name, module in list(sys.modules.items()):  # what the page installed
+            if str(reader.site) in (getattr(module, "__file__", None) or ""):
+                del sys.modules[name]
+
+
+def test_no_other_block_is_left_out():
+    left_out = {}
+    for page in PAGES:
+        reasons = [block.no_run for block in blocks(page) if block.no_run is not None]
+        if reasons:
+            left_out[page.name] = reasons
+    assert left_out == NO_RUN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```sh\nfocus plugins --jsno\n```",
+        "```sh\nrm x\n```",
+        "```python\nassert 1 + 1 == 3\n```",
+        "```python\nprint(1)\n```\n```output\n2\n```",
+        "```json\n{\n```",
+        "```toml\na =\n```",
+        "```yaml\na: 1\n```",
+    ],
+)
+def test_a_block_that_does_not_work_is_noticed(text, tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    reader = Reader(tmp_path, monkeypatch)
+
+    def read():
+        for block in blocks(page):
+            reader.read(block)
+
+    with pytest.raises((AssertionError, ValueError)):
+        read()
