@@ -40,6 +40,9 @@ from focus_core.events import StepFinished as StepFinished
 from focus_core.events import UpdateStarted as UpdateStarted
 from focus_core.hookspecs import hookimpl as hookimpl
 from focus_core.lanes import Lane as Lane
+from focus_core.order import Order as Order
+from focus_core.order import Sequential as Sequential
+from focus_core.order import Shuffled as Shuffled
 from focus_core.policy import Generation as Generation
 from focus_core.policy import Policy as Policy
 from focus_core.policy import PreparedPrompt as PreparedPrompt
@@ -50,6 +53,7 @@ from focus_core.progress import check_batch as check_batch
 from focus_core.recipes import DirectBranchTd as DirectBranchTd
 from focus_core.recipes import GroupCentered as GroupCentered
 from focus_core.recipes import Recipe as Recipe
+from focus_core.recipes import RefinedTd as RefinedTd
 from focus_core.records import ActorRecord as ActorRecord
 from focus_core.records import Batch as Batch
 from focus_core.records import CriticRecord as CriticRecord
@@ -57,13 +61,19 @@ from focus_core.records import Problem as Problem
 from focus_core.records import Span as Span
 from focus_core.records import StepReport as StepReport
 from focus_core.schedule import run_schedule as run_schedule
+from focus_core.search import BestFirst as BestFirst
 from focus_core.search import BetaBernoulli as BetaBernoulli
+from focus_core.search import Fifo as Fifo
 from focus_core.search import Gaussian as Gaussian
 from focus_core.search import Independent as Independent
 from focus_core.search import Search as Search
 from focus_core.search import Selective as Selective
+from focus_core.search import TokenEntropy as TokenEntropy
 from focus_core.sinks import CriticSink as CriticSink
 from focus_core.sinks import JsonlDirectory as JsonlDirectory
+from focus_core.sources import DataWarning as DataWarning
+from focus_core.sources import Row as Row
+from focus_core.sources import read_rows as read_rows
 from focus_core.specs import ConverterSpec as ConverterSpec
 from focus_core.specs import LaneSpec as LaneSpec
 from focus_core.specs import ObserverSpec as ObserverSpec

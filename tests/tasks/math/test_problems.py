@@ -137,7 +137,7 @@ def test_what_is_wrong_is_named(file, content, parts):
 
 def test_a_file_that_is_none(tmp_path):
     assert "does not exist" in error(tmp_path / "missing.jsonl")
-    assert "is a directory" in error(tmp_path)
+    assert "holds no .json" in error(tmp_path)
 
 
 def test_every_bad_line_is_reported(file):
