@@ -63,7 +63,7 @@ def _parquet(path: Path, content: bytes) -> list[Any]:
             remedy="pip install 'focus-core[parquet]'",
         ) from error
     try:
-        table = parquet.read_table(pyarrow.BufferReader(content))
+        table = parquet.ParquetFile(pyarrow.BufferReader(content)).read()
     except (pyarrow.ArrowException, OSError) as error:
         message = f"is not a whole Parquet file: {str(error).splitlines()[0]}"
         raise DataError(message, path=path, remedy="fetch it again") from error

@@ -42,12 +42,8 @@ def read_data_set(source: str) -> list[Row]:
 def _parsed(source: str) -> tuple[str, str | None, str]:
     """Name, configuration and split."""
     whole, at, split = source.removeprefix(PREFIX).partition("@")
-    if whole.startswith(("/", "./", "../")):
-        name, config = whole, None
-    else:
-        owner, *rest = whole.split("/", 2)
-        name = "/".join([owner, *rest[:1]])
-        config = rest[1] if len(rest) > 1 else None
-    if not all(name.lstrip("./").split("/")) or config == "" or (at and not split):
+    is_path = whole.startswith(("/", "./", "../"))
+    parts = [whole] if is_path else whole.split("/", 2)
+    if not all(parts) or (at and not split):
         raise DataError("names no data set", path=source, remedy=f"write {_FORM}")
-    return name, config, split or "train"
+    return "/".join(parts[:2]), parts[2] if len(parts) > 2 else None, split or "train"
