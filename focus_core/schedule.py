@@ -111,7 +111,7 @@ async def run_schedule(
         observers: Told what happens.
 
     Returns:
-        One report per batch trained or skipped.
+        One report per batch trained or skipped; ``epoch`` in it counts passes over the problems.
 
     Raises:
         ValueError: No problems, or a number below 1.

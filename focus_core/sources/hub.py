@@ -30,7 +30,7 @@ def read_data_set(source: str) -> list[Row]:
     try:
         rows = datasets.load_dataset(name, config, split=split)
     except Exception as error:  # of whatever library the data set's host and format take
-        said = " ".join(str(error).split()) or type(error).__name__
+        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         remedy = "check its name, configuration and split, and the network"
         raise DataError(f"cannot be loaded: {said}", path=source, remedy=remedy) from error
     if not len(rows):
