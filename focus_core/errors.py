@@ -95,8 +95,10 @@ class DataError(UsageError):
 
         They are put in order of lines within a file; ten are spelt out, the rest counted.
         """
-        files = [str(error.path) for error in errors]
-        first, *others = sorted(errors, key=lambda e: (files.index(str(e.path)), e.line or 0))
+        files: dict[str, int] = {}
+        for error in errors:
+            files.setdefault(str(error.path), len(files))
+        first, *others = sorted(errors, key=lambda e: (files[str(e.path)], e.line or 0))
         if not others:
             return first
         also = ", ".join(error._beside(first) for error in others[: _SPELT_OUT - 1])

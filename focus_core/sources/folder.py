@@ -46,7 +46,7 @@ def read_folder(folder: Path) -> list[Row]:
     if empty:
         more = f" and {len(empty) - 10} more" if len(empty) > 10 else ""
         shown = ", ".join(str(path) for path in empty[:10])
-        warnings.warn(f"empty, and left out: {shown}{more}", DataWarning, stacklevel=3)
+        warnings.warn(f"empty files, left out: {shown}{more}", DataWarning, stacklevel=3)
     stems = [path.relative_to(folder).with_name(stem(path.name)).as_posix() for path, _ in found]
     if len(set(stems)) < len(stems):  # a.json beside a.jsonl
         stems = [path.relative_to(folder).as_posix() for path, _ in found]

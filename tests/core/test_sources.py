@@ -8,6 +8,8 @@ import sys
 import warnings
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from focus_core import DataError, DataWarning, Row, read_rows
 
@@ -174,6 +176,36 @@ def test_what_is_not_installed_is_named(tmp_path, monkeypatch, module, extra, co
     assert f"pip install 'focus-core[{extra}]'" in error(source)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(
+    rows=st.lists(st.dictionaries(st.text(), JSON, max_size=3), min_size=1, max_size=5),
+    shape=st.sampled_from(["lines", "indented", "array", "indented array"]),
+    ascii=st.booleans(),
+    mark=st.booleans(),
+    packed=st.booleans(),
+)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_rows_come_back_as_they_were_written(tmp_path_factory, rows, shape, ascii, mark, packed):
+    indent = 2 if "indented" in shape else None
+    if "array" in shape:
+        text = json.dumps(rows, ensure_ascii=ascii, indent=indent)
+    else:
+        text = "\n".join(json.dumps(row, ensure_ascii=ascii, indent=indent) for row in rows)
+    content = (b"\xef\xbb\xbf" if mark else b"") + text.encode()
+    path = tmp_path_factory.mktemp("rows") / "a.json"
+    found = read_rows(write(path, gzip.compress(content) if packed else content))
+    assert [row.value for row in found] == rows
+    starts = [text.split("\n")[row.line - 1] for row in found]
+    assert all("{" in start for start in starts)
+
+
 # Folders --------------------------------------------------------------------------------------
 
 
@@ -184,7 +216,7 @@ def test_maths_own_folders(tmp_path):
     for name in ("._1.json", "README.md", "algebra/._2.json", ".git/a.json", "__MACOSX/b.json"):
         write(tmp_path / "train" / name, "not data")
     empty = write(tmp_path / "train/algebra/3.json", " \n")
-    with pytest.warns(DataWarning, match="empty, and left out") as caught:
+    with pytest.warns(DataWarning, match="empty files, left out") as caught:
         rows = read_rows(tmp_path / "train")
     assert str(empty) in str(caught[0].message)
     assert [row.id for row in rows] == ["algebra/1", "algebra/2", "algebra/10", "geometry/1"]
