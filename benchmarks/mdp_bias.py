@@ -14,12 +14,21 @@ continuation fails: the N-weighted mean of targets has no bias beyond the 1/tree
 plain mean over states has one: after an outcome that agrees with the critic a search leaves, after
 one that surprises it a search stays, so surprises are averaged away and agreement is kept.
 
+The plain mean has none either under a search that looks at no outcome of the state it chooses:
+Independent, Fifo, BestFirst (which ranks by the prediction) and TokenEntropy.
+
 What is not. A state further up backs up ``V~`` of its children, which is shrunk towards the
 critic's prediction, so its target (weighted or not) and every refined value carry the critic's
 error, less of it the more branches there are. An exact critic removes that error but not the effect
 of stopping by outcome on the shrunk value of a child: the small numbers in Selective's ``exact``
 rows, which the weights do not remove. An advantage subtracts the refined value of its parent, and
 carries its error with the sign reversed.
+
+``RefinedTd`` refines by whole returns instead of by direct branches. Where branches end the rollout
+the two are one. Above, its values carry less of the critic's error, for no child brings its own
+along, and are noisier. Its advantages need not: an error cancels between a state and its child only
+as far as both shrink alike, so with unlike counts (a root visited often, a child seen once) the
+critic's error stays in the difference.
 """
 
 from __future__ import annotations
@@ -36,20 +45,25 @@ import numpy as np
 
 from focus_core import (
     Agent,
+    BestFirst,
     Collection,
     Collector,
     Critic,
+    Fifo,
     Generation,
     Independent,
     Problem,
+    RefinedTd,
     Reply,
     SamplingParams,
     Search,
     Segments,
     Selective,
+    TokenEntropy,
     Transition,
 )
 from focus_core.policy import PreparedPrompt
+from focus_core.recipes.refined_td import refined_by_returns
 from focus_core.tree.tree import TERMINAL
 
 __all__ = ["CRITICS", "SEARCHES", "Bias", "Mdp", "measure"]
@@ -177,7 +191,9 @@ class Bias:
 SEARCHES: dict[str, Search] = {
     "Selective": Selective(budget=48, warmup=24, max_concurrency=1),
     "Selective, 4 in flight": Selective(budget=48, warmup=24, max_concurrency=4),
-    "warm-up only": Selective(budget=0, warmup=72, max_concurrency=1),
+    "Fifo": Fifo(budget=72, max_concurrency=1),
+    "BestFirst": BestFirst(budget=72, branches=4, max_concurrency=1),
+    "TokenEntropy": TokenEntropy(budget=72, window=1, branches=4, max_concurrency=1),
     "Independent": Independent(24),
 }
 
@@ -200,8 +216,10 @@ def _exact(mdp: Mdp) -> Callable[[str], Any]:
 COLUMNS = (
     "target, weighted",
     "target, plain",
-    "refined value",
-    "advantage",
+    "value, branches",
+    "value, returns",
+    "advantage, direct",
+    "advantage, refined",
 )
 ROWS = ("last", "upper")
 
@@ -231,6 +249,8 @@ def _add(
     found: dict[tuple[str, str], Bias], collection: Collection, truth: dict[State, float]
 ) -> None:
     tree, values = collection.tree, collection.values
+    returns = refined_by_returns(tree, gamma=1.0, kappa=values.kappa)
+    refined = RefinedTd().credit(tree, values, gamma=1.0).advantages
     said = [tuple(tree.prefix(node).tolist()[1:]) for node in range(len(tree))]
     worth = [0.0 if tree.kind[n] == TERMINAL else truth[said[n]] for n in range(len(tree))]
     for row in ROWS:
@@ -244,10 +264,15 @@ def _add(
         targets = values.target[states] - true
         found[row, "target, weighted"].add(targets, values.branches[states])
         found[row, "target, plain"].add(targets, np.ones(len(nodes)))
-        found[row, "refined value"].add(values.refined[states] - true, np.ones(len(nodes)))
+        found[row, "value, branches"].add(values.refined[states] - true, np.ones(len(nodes)))
+        found[row, "value, returns"].add(returns[states] - true, np.ones(len(nodes)))
         edges = np.asarray([edge for edge in tree.edges() if tree.parent[edge] in set(nodes)])
         exact = [tree.reward[e] + worth[e] - worth[tree.parent[e]] for e in edges]
-        found[row, "advantage"].add(collection.advantages[edges] - exact, np.ones(len(edges)))
+        for column, advantages in (
+            ("advantage, direct", collection.advantages),
+            ("advantage, refined", refined),
+        ):
+            found[row, column].add(advantages[edges] - exact, np.ones(len(edges)))
 
 
 def main() -> None:

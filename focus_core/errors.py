@@ -48,6 +48,10 @@ __all__ = [
 ]
 
 
+_SPELT_OUT = 10
+"""Mistakes that one error names."""
+
+
 class FocusError(Exception):
     """Base of all errors below."""
 
@@ -84,6 +88,36 @@ class DataError(UsageError):
             parts.append(f"field {field!r}")
         parts.append(message)
         super().__init__(": ".join(parts) + (f"; {remedy}" if remedy else ""))
+
+    @classmethod
+    def of(cls, errors: Sequence[DataError]) -> DataError:
+        """One error for several: the first one's place, message and remedy, then the others'.
+
+        They are put in order of lines within a file; ten are spelt out, the rest counted.
+        """
+        files: dict[str, int] = {}
+        for error in errors:
+            files.setdefault(str(error.path), len(files))
+        first, *others = sorted(errors, key=lambda e: (files[str(e.path)], e.line or 0))
+        if not others:
+            return first
+        also = ", ".join(error._beside(first) for error in others[: _SPELT_OUT - 1])
+        left = len(errors) - _SPELT_OUT
+        return cls(
+            f"{first.message}; also {also}" + (f", and {left} more" if left > 0 else ""),
+            path=first.path,
+            line=first.line,
+            field=first.field,
+            remedy=first.remedy,
+        )
+
+    def _beside(self, first: DataError) -> str:
+        """This error's place and message, next to one that may be of the same file."""
+        line = "" if self.line is None else str(self.line)
+        here = self.path == first.path
+        place = f"line {line}" if here else f"{self.path}:{line}".rstrip(":")
+        field = "" if self.field is None else f"field {self.field!r} "
+        return f"{place} ({field}{self.message})"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword arguments through pickling."""

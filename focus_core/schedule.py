@@ -30,6 +30,7 @@ from focus_core.events import (
 from focus_core.export import ACTOR, CRITIC, export_merged
 from focus_core.lanes import Lane
 from focus_core.observers import Observers
+from focus_core.order import Order, Sequential
 from focus_core.policy import Policy
 from focus_core.progress import Limits, Progress, check_batch
 from focus_core.records import ActorRecord, Batch, Problem, StepReport
@@ -62,6 +63,7 @@ async def run_schedule(
     steps: int,
     async_depth: Literal[0, 1] = 1,
     problems_per_step: int = 1,
+    order: Order | None = None,
     critic_sink: CriticSink | None = None,
     lanes: Mapping[str, tuple[Lane, CriticSink]] | None = None,
     on_step: Callable[[StepReport], None] | None = None,
@@ -82,11 +84,12 @@ async def run_schedule(
 
     Args:
         trainer: What learns.
-        problems: Cycled through, ``problems_per_step`` a batch.
+        problems: Indexed as batches need them, never copied.
         collector_for: Builds the collector of one problem under the current policy.
         steps: Batches to train, skipped ones included.
         async_depth: 1 overlaps the next collection with the current update; 0 does not.
         problems_per_step: Trees per batch.
+        order: Which problem comes when; by default as they come, over and over.
         critic_sink: Takes each batch's critic records (plain form) after its update, in a thread.
         lanes: Further lanes by name, each with its sink.
         on_step: Called with each report, after the batch's records were delivered. If it raises,
@@ -106,7 +109,7 @@ async def run_schedule(
         observers: Told what happens.
 
     Returns:
-        One report per batch trained or skipped.
+        One report per batch trained or skipped; ``epoch`` in it counts passes over the problems.
 
     Raises:
         ValueError: No problems, or a number below 1.
@@ -139,6 +142,7 @@ async def run_schedule(
         collector_for=collector_for,
         async_depth=async_depth,
         problems_per_step=problems_per_step,
+        order=order or Sequential(),
         sinks=sinks,
         on_step=on_step,
         workspace_for=workspace_for,
@@ -166,6 +170,7 @@ class _Loop:
     collector_for: CollectorFor
     async_depth: int
     problems_per_step: int
+    order: Order
     sinks: dict[str, tuple[Lane, CriticSink]]
     on_step: Callable[[StepReport], None] | None
     workspace_for: Callable[[Problem], Workspace] | None
@@ -276,11 +281,12 @@ class _Loop:
         began = time.perf_counter()
         first = index * self.problems_per_step
         trees = await all_of(
-            self._tree(index, place, policy, behavior_step, self._problem(first + place))
+            self._tree(index, place, policy, behavior_step, self._at(first + place))
             for place in range(self.problems_per_step)
         )
         collections = [collection for collection, *_ in trees]
         metrics = summarize(collections, [record for _, actor, *_ in trees for record in actor])
+        metrics["epoch"] = (first + self.problems_per_step) / len(self.problems)
         self._check_failures(index, collections, metrics)
         self.observers.notify(
             "focus_batch_collected",
@@ -304,8 +310,8 @@ class _Loop:
             metrics,
         )
 
-    def _problem(self, position: int) -> Problem:
-        return self.problems[position % len(self.problems)]
+    def _at(self, position: int) -> Problem:
+        return self.problems[self.order(position, len(self.problems))]
 
     async def _tree(
         self, index: int, place: int, policy: Policy, behavior_step: int, problem: Problem

@@ -25,6 +25,17 @@ ProblemsOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--problems", help="File or other source of problems, as the task takes it."),
 ]
+SearchOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--search",
+        help="selective, independent, fifo, best-first or token-entropy.  [default: the task's]",
+    ),
+]
+RecipeOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--recipe", help="direct, refined or group.  [default: the task's]"),
+]
 SetOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(

@@ -11,6 +11,8 @@ from focus_core.cli._common import (
     JsonOption,
     ModelOption,
     ProblemsOption,
+    RecipeOption,
+    SearchOption,
     SeedOption,
     SetOption,
     TaskOption,
@@ -35,10 +37,8 @@ def collect(
     problems: ProblemsOption = None,
     first: Annotated[int, typer.Option("--first", min=0, help="Index of the first problem.")] = 0,
     count: Annotated[int, typer.Option("--count", min=1, help="Problems to collect.")] = 1,
-    search: Annotated[
-        Optional[str], typer.Option("--search", help="selective or independent.")
-    ] = None,
-    recipe: Annotated[Optional[str], typer.Option("--recipe", help="direct or group.")] = None,
+    search: SearchOption = None,
+    recipe: RecipeOption = None,
     merge: Annotated[
         bool, typer.Option("--merge/--per-edge", help="One actor record per path, or per edge.")
     ] = False,

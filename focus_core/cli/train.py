@@ -13,6 +13,8 @@ from focus_core.cli._common import (
     JsonOption,
     ModelOption,
     ProblemsOption,
+    RecipeOption,
+    SearchOption,
     SetOption,
     finite,
     load_plugins,
@@ -37,7 +39,27 @@ def train(
     model: ModelOption = None,
     steps: Annotated[
         Optional[int],
-        typer.Option("--steps", min=1, help="Updates to make; cycles through the problems."),
+        typer.Option(
+            "--steps",
+            min=1,
+            help="Updates to make, over as many epochs as they take.  [default: 10]",
+        ),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],
+        typer.Option(
+            "--epochs",
+            min=1,
+            help="Instead of --steps: passes over the problems. The last update is filled up "
+            "from the next pass.",
+        ),
+    ] = None,
+    order: Annotated[
+        Optional[str],
+        typer.Option(
+            "--order",
+            help="shuffled (anew each epoch, by --seed) or sequential.  [default: shuffled]",
+        ),
     ] = None,
     async_depth: Annotated[
         Optional[int],
@@ -57,10 +79,8 @@ def train(
             "--learning-rate", callback=finite, help="Short for --set trainer.learning_rate=..."
         ),
     ] = None,
-    search: Annotated[
-        Optional[str], typer.Option("--search", help="selective or independent.")
-    ] = None,
-    recipe: Annotated[Optional[str], typer.Option("--recipe", help="direct or group.")] = None,
+    search: SearchOption = None,
+    recipe: RecipeOption = None,
     run_dir: Annotated[
         Optional[Path],
         typer.Option("--run-dir", help="Directory of this run.  [default: a new one in runs/]"),
@@ -147,6 +167,8 @@ def train(
         "trainer": trainer,
         "problems": problems,
         "steps": steps,
+        "epochs": epochs,
+        "order": order,
         "async_depth": async_depth,
         "problems_per_step": problems_per_step,
         "search": search,
@@ -181,6 +203,8 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     from focus_core.run.directory import RunDirectory
     from focus_core.run.session import prepare, train
 
+    if "steps" in asked and "epochs" in asked:
+        raise UsageError("--steps and --epochs both say when to stop; give one of them")
     plugins = load_plugins()
     start = Progress()
     options: dict[str, Any] = {}
@@ -197,6 +221,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     path = resume or run_dir or _new_directory(config)
     options |= {"checkpoint_dir": str((path / "checkpoints").resolve()), "seed": config.seed}
     prepared = prepare(plugins, config, options)
+    config = prepared.config
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
     out = sys.stderr if json else sys.stdout
@@ -236,11 +261,14 @@ def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict
         section: {**saved["settings"].get(section, {}), **asked["settings"].get(section, {})}
         for section in {*saved["settings"], *asked["settings"]}
     }
-    if "steps" not in asked:
+    if "epochs" not in asked:
+        merged["epochs"] = None  # its steps are counted, in the saved configuration
+    if "steps" not in asked and "epochs" not in asked:
         merged["steps"] = saved["steps"] - start.batch
         if merged["steps"] < 1:
             raise UsageError(
-                f"the run has made its {saved['steps']} updates; say how many more with --steps"
+                f"the run has made its {saved['steps']} updates; say how many more with --steps "
+                "or --epochs"
             )
     return merged
 

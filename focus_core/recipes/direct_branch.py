@@ -7,17 +7,18 @@ from typing import ClassVar
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from focus_core.recipes.base import Credit
 from focus_core.tree.returns import Values
 from focus_core.tree.tree import Tree
 
-__all__ = ["DirectBranchTd"]
+__all__ = ["DirectBranchTd", "temporal_differences"]
 
 
 @attrs.frozen
 class DirectBranchTd:
-    """``A(edge) = R + gamma**d * V~(child) - V~(parent)``.
+    """``A(edge) = R + gamma**d * V~(child) - V~(parent)``, V~ backed up through direct branches.
 
     An edge next to a state without a prediction has no advantage and is not trained. Source: the
     project's algorithm notes, "Credit".
@@ -27,15 +28,26 @@ class DirectBranchTd:
 
     def credit(self, tree: Tree, values: Values, *, gamma: float) -> Credit:
         """See ``Recipe``."""
-        advantages = np.full(len(tree), math.nan)
-        refined = values.refined
-        lost = 0
-        for node in tree.edges():
-            advantage = (
-                tree.reward[node]
-                + gamma ** tree.duration[node] * refined[node]
-                - refined[tree.parent[node]]
-            )
-            advantages[node] = advantage
-            lost += math.isnan(advantage)
-        return Credit(advantages, {"edges_without_value": lost} if lost else {})
+        return temporal_differences(tree, values.refined, gamma=gamma)
+
+
+def temporal_differences(tree: Tree, worth: NDArray[np.float64], *, gamma: float) -> Credit:
+    """``R + gamma**d * worth(child) - worth(parent)`` of every edge.
+
+    Args:
+        tree: A collected tree; removed nodes are ignored.
+        worth: Value of each state, shape (nodes,), NaN where it has none: its edges have no
+            advantage then and are counted as ``edges_without_value``.
+        gamma: Discount per transition.
+    """
+    advantages = np.full(len(tree), math.nan)
+    lost = 0
+    for node in tree.edges():
+        advantage = (
+            tree.reward[node]
+            + gamma ** tree.duration[node] * worth[node]
+            - worth[tree.parent[node]]
+        )
+        advantages[node] = advantage
+        lost += math.isnan(advantage)
+    return Credit(advantages, {"edges_without_value": lost} if lost else {})

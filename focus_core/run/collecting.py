@@ -30,7 +30,8 @@ async def collect_to(
         CollectionError: A tree failed and the configuration does not allow partial ones.
     """
     config = prepared.config
-    chosen = prepared.problems[first : first + count]
+    last = min(first + count, len(prepared.problems))
+    chosen = [prepared.problems[place] for place in range(first, last)]
     actor: list[dict[str, Any]] = []
     critic: list[dict[str, Any]] = []
     trees: list[tuple[str, str]] = []

@@ -29,6 +29,8 @@ class RunConfig:
     trainer: str = "local"
     problems: str | None = None
     steps: int = 10
+    epochs: int | None = None
+    order: str = "shuffled"
     async_depth: int = 1
     problems_per_step: int | None = None
     critic_output: str | None = None

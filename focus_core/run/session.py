@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
@@ -14,28 +15,44 @@ from focus_core.errors import UnknownNameError, UsageError
 from focus_core.events import RunFinished, RunStarted
 from focus_core.observers import Observers
 from focus_core.options import build, closest, evolve, options_of
+from focus_core.order import Order, Sequential, Shuffled
 from focus_core.plugins import Plugins, resolve
 from focus_core.policy import Policy
 from focus_core.progress import Limits, Progress
-from focus_core.recipes import DirectBranchTd, GroupCentered, Recipe
+from focus_core.recipes import DirectBranchTd, GroupCentered, Recipe, RefinedTd
 from focus_core.records import Problem, StepReport
 from focus_core.run.config import RunConfig
 from focus_core.run.directory import RunDirectory
 from focus_core.run.evaluate import evaluate
 from focus_core.schedule import run_schedule
-from focus_core.search import Independent, Search, Selective
+from focus_core.search import BestFirst, Fifo, Independent, Search, Selective, TokenEntropy
 from focus_core.task import CollectorFor, Task
 from focus_core.trainer import RunStatus, Trainer
 
 __all__ = ["Prepared", "prepare", "train"]
 
-SEARCHES: Mapping[str, type[Any]] = {"selective": Selective, "independent": Independent}
-RECIPES: Mapping[str, type[Any]] = {"direct": DirectBranchTd, "group": GroupCentered}
+SEARCHES: Mapping[str, type[Any]] = {
+    "selective": Selective,
+    "independent": Independent,
+    "fifo": Fifo,
+    "best-first": BestFirst,
+    "token-entropy": TokenEntropy,
+}
+RECIPES: Mapping[str, type[Any]] = {
+    "direct": DirectBranchTd,
+    "refined": RefinedTd,
+    "group": GroupCentered,
+}
+ORDERS: Mapping[str, type[Any]] = {"sequential": Sequential, "shuffled": Shuffled}
 
 
 @attrs.frozen
 class Prepared:
-    """A checked configuration: nothing heavy is loaded yet, and nothing can be misspelt."""
+    """A checked configuration: nothing heavy is loaded yet, and nothing can be misspelt.
+
+    The ``steps`` of its ``config`` are those that ``epochs`` come to: the last update is filled up
+    with the first problems of the next epoch, so that every update is over as many trees.
+    """
 
     config: RunConfig
     task: Task
@@ -44,6 +61,7 @@ class Prepared:
     collector_for: CollectorFor
     trainer: Trainer
     limits: Limits
+    order: Order
 
 
 def prepare(
@@ -81,7 +99,14 @@ def prepare(
             )
         held_out = _problems(task, eval_source)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
+    held_out = [held_out[i] for i in range(min(limit, len(held_out)))]  # it may be lazy
     chosen = _chosen(config)
+    shuffled = _named("order", config.order, ORDERS) is Shuffled
+    order: Order = Shuffled(config.seed) if shuffled else Sequential()
+    if config.epochs is not None:
+        per_step = config.problems_per_step or defaults.problems_per_step
+        steps = math.ceil(config.epochs * len(problems) / per_step)
+        config = attrs.evolve(config, steps=steps)
     spec = plugins.find("trainer", config.trainer)
     known = options_of(resolve(spec))
     if "resume_from" in trainer_options and "resume_from" not in known:
@@ -98,7 +123,7 @@ def prepare(
         raise
     except Exception:  # a task that uses its policy here: told with its first tree
         pass
-    return Prepared(config, task, problems, held_out[:limit], collector_for, trainer, limits)
+    return Prepared(config, task, problems, held_out, collector_for, trainer, limits, order)
 
 
 class _Nobody:
@@ -203,6 +228,7 @@ async def train(
                     async_depth=cast("Literal[0, 1]", config.async_depth),
                     problems_per_step=config.problems_per_step
                     or prepared.task.defaults.problems_per_step,
+                    order=prepared.order,
                     critic_sink=directory.critic_sink(),
                     on_step=on_step,
                     min_abs_advantage=config.min_abs_advantage,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from focus_core.tree.tree import TERMINAL, Tree
 
-__all__ = ["Values", "backup", "rollout_returns"]
+__all__ = ["Values", "backup", "observed_returns", "rollout_returns"]
 
 
 @attrs.frozen(eq=False)
@@ -22,11 +22,13 @@ class Values:
         target: Mean direct-branch backup, the critic's target; NaN where not expanded or without
             a prediction.
         branches: Direct branches in that mean.
+        kappa: Strength of the prediction in ``refined``, in branches.
     """
 
     refined: NDArray[np.float64]
     target: NDArray[np.float64]
     branches: NDArray[np.int64]
+    kappa: float
 
 
 def backup(tree: Tree, *, gamma: float, kappa: float) -> Values:
@@ -66,7 +68,39 @@ def backup(tree: Tree, *, gamma: float, kappa: float) -> Values:
         if parent >= 0 and not math.isnan(value):
             total[parent] += tree.reward[node] + gamma ** tree.duration[node] * value
             count[parent] += 1
-    return Values(refined, target, branches)
+    return Values(refined, target, branches, kappa)
+
+
+def observed_returns(tree: Tree, *, gamma: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Suffix returns observed at each state: how many, and their mean.
+
+    A completed continuation is observed at the state it was launched from and at every state of
+    the chain it made but the last (its birth observation), by its own discounted return from
+    there on. A truncated one is not observed. Read from ``launch``: the edge to a child carries
+    the return of the continuation that made the child.
+
+    Returns:
+        Counts and means (NaN where nothing was observed), shape (nodes,).
+    """
+    size = len(tree)
+    suffix = np.full(size, math.nan)  # the return from a state on within the launch that made it
+    count = np.zeros(size, np.int64)
+    total = np.zeros(size)
+    for node in range(size - 1, 0, -1):
+        if not tree.alive[node]:
+            continue
+        rest = 0.0 if tree.kind[node] == TERMINAL else suffix[node]
+        if math.isnan(rest):
+            continue
+        value = tree.reward[node] + gamma ** tree.duration[node] * rest
+        parent = tree.parent[node]
+        count[parent] += 1
+        total[parent] += value
+        if tree.launch[parent] == tree.launch[node]:
+            suffix[parent] = value
+    mean = np.full(size, math.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    return count, mean
 
 
 def rollout_returns(tree: Tree, *, gamma: float) -> dict[int, float]:

@@ -312,11 +312,89 @@ def test_a_run_that_never_saved_can_be_started_again_as_it_says(here):
     assert "another" in done.err or "--run-dir" in done.err or invoke(*args).code == 0
 
 
+# Order and epochs -----------------------------------------------------------------------------
+
+
+def trained(run):
+    """The problem of each batch, by what its critic records say."""
+    first = {}
+    for path in run.glob("critic-targets/*.jsonl"):
+        for record in lines(path):
+            stamp = record["metadata"]["training"]
+            first[stamp["batch"]] = stamp["problem"]
+    return [first[batch] for batch in sorted(first)]
+
+
+def test_problems_are_shuffled_anew_each_epoch_unless_told_otherwise(here):
+    assert invoke(*BASE, "--epochs", 2, "--run-dir", "run").code == 0
+    order = trained(here / "run")
+    assert sorted(order[:4]) == sorted(order[4:]) == ["c0", "c1", "c2", "c3"]
+    assert order[:4] != order[4:]
+    assert invoke(*BASE, "--steps", 8, "--run-dir", "again").code == 0
+    assert trained(here / "again") == order
+    assert invoke(*BASE, "--steps", 8, "--run-dir", "other", "--seed", 5).code == 0
+    assert trained(here / "other") != order
+    options = ("--order", "sequential", "--steps", 5)
+    assert invoke(*BASE, *options, "--run-dir", "plain").code == 0
+    assert trained(here / "plain") == ["c0", "c1", "c2", "c3", "c0"]
+
+
+def test_epochs_count_the_steps_and_the_last_one_is_filled_up(here):
+    options = ("--epochs", 2, "--problems-per-step", 3, "--run-dir", "run")
+    assert invoke(*BASE, *options).code == 0
+    reports = lines(here / "run/metrics.jsonl")
+    assert len(reports) == 3, "8 problems, 3 a step"
+    assert [report["metrics"]["trees"] for report in reports] == [3, 3, 3]
+    assert [report["metrics"]["epoch"] for report in reports] == [0.75, 1.5, 2.25]
+    done = invoke("train", "--resume", "run")
+    assert done.code == 2
+    assert "has made its 3 updates; say how many more with --steps or --epochs" in done.err
+    assert invoke("train", "--resume", "run", "--epochs", 1).code == 0
+    assert len(lines(here / "run/metrics.jsonl")) == 5
+
+
+def test_a_resumed_run_goes_on_in_its_order(here):
+    assert invoke(*BASE, "--epochs", 2, "--run-dir", "whole", "--seed", 3).code == 0
+    options = ("--epochs", 2, "--seed", 3, "--run-dir", "run", "--save-every", 1)
+    assert invoke(*BASE, *options, "--set", "trainer.fail_at=3").code == 1
+    assert invoke("train", "--resume", "run", "--set", "trainer.fail_at=none").code == 0
+    assert trained(here / "run") == trained(here / "whole")
+    assert len(trained(here / "run")) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--steps", 1, "--epochs", 1), "--steps and --epochs"),
+        (("--epochs", 0), "--epochs"),
+        (("--order", "random"), "no order 'random'; there are: sequential, shuffled"),
+        (("--search", "best"), "best-first"),
+        (("--recipe", "refine"), "refined"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_written(here, options, says):
+    done = invoke(*BASE, *options)
+    assert done.code == 2
+    assert says in done.err
+    assert not contents(here)
+
+
+@pytest.mark.parametrize("search", ["fifo", "best-first", "token-entropy"])
+def test_searches_and_recipes_by_name(here, search):
+    options = ("--search", search, "--recipe", "refined", "--set", "search.budget=9")
+    done = invoke(*BASE, "--steps", 2, "--run-dir", "run", *options)
+    assert done.code == 0, done.err
+    for report in lines(here / "run/metrics.jsonl"):
+        assert report["metrics"]["transitions"] >= 9
+        assert report["metrics"]["trained_tokens"] > 0
+
+
 # Failures -------------------------------------------------------------------------------------
 
 
 def test_a_bug_in_an_environment_says_where(here):
-    done = invoke(*BASE, "--steps", 3, "--run-dir", "run", "--set", "task.bug_in=c1")
+    options = ("--order", "sequential", "--set", "task.bug_in=c1")
+    done = invoke(*BASE, "--steps", 3, "--run-dir", "run", *options)
     assert done.code == 1
     for part in ("'c1'", "batch 1", "environment", "KeyError", "a bug in the environment"):
         assert part in done.err, part

@@ -10,15 +10,18 @@ import pytest
 from focus_core import (
     ActorRecord,
     Agent,
+    BestFirst,
     Collector,
     Critic,
     CriticRecord,
+    Fifo,
     GroupCentered,
     Independent,
     Problem,
     SamplingParams,
     Segments,
     Selective,
+    TokenEntropy,
     Transition,
     Workspace,
     collect_records,
@@ -46,15 +49,19 @@ def shape(collection):
     )
 
 
+SEARCHES = (Selective, Fifo, BestFirst, TokenEntropy)
+
 # Reproducibility --------------------------------------------------------------------------------
 
 
-def test_one_at_a_time_and_with_a_key_a_tree_is_reproducible(collect):
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_one_at_a_time_and_with_a_key_a_tree_is_reproducible(collect, kind):
     """Whatever the policy drew before, and whatever its own seed."""
     first, second = RandomPolicy(seed=1), RandomPolicy(seed=2)
     asyncio.run(second.generate([1], SamplingParams()))
-    one = collect(collector(first), key=(7, 0, 3))
-    two = collect(collector(second), key=(7, 0, 3))
+    search = kind(budget=16, max_concurrency=1)
+    one = collect(collector(first, search=search), key=(7, 0, 3))
+    two = collect(collector(second, search=search), key=(7, 0, 3))
     assert shape(one) == shape(two)
     assert one.counts == two.counts
     assert one.stopped == two.stopped
@@ -118,6 +125,18 @@ def test_every_generated_transition_counts_against_the_budgets(collect, flight):
     assert 30 <= counts["transitions"] <= 30 + 2 * (flight * steps - 1)
     assert collection.stopped == "the budget of 20 transitions is used"
     assert counts["truncated"] == counts["failed_continuations"] == 0
+
+
+@pytest.mark.parametrize("flight", [1, 3, 8])
+@pytest.mark.parametrize("kind", SEARCHES[1:])
+def test_a_search_of_one_phase_uses_its_budget_and_what_was_in_flight(collect, kind, flight):
+    steps = 4
+    search = kind(budget=20, max_concurrency=flight)
+    collection = collect(collector(RandomPolicy(end=0.0), CountdownEnv(steps), search=search))
+    assert collection.stopped == "the budget of 20 transitions is used"
+    assert 20 <= collection.counts["transitions"] <= 20 + flight * steps - 1
+    width = [len(below) for below in collection.tree.children()]
+    assert max(width) == 2
 
 
 def test_warm_up_makes_every_state_binary_before_refinement(collect):

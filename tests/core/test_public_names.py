@@ -9,16 +9,17 @@ import pytest
 import focus_core
 
 NAMES = """
-    ActorRecord Agent Batch BatchCollected BetaBernoulli Calibration Collection CollectionError
-    Collector CollectorFor Context ConverterSpec Credit Critic CriticError CriticRecord CriticSink
-    DataError DeadlineError DirectBranchTd Env Execution Failure FocusError Frontier Gaussian
-    Generation GenerationError GradingError GroupCentered Independent JsonlDirectory Lane LaneSpec
-    Limits ObserverSpec Observers OffPolicyError PluginError Policy PolicyEvaluated PolicyPublished
-    PreparedPrompt Problem Progress Recipe RecordError RecordsDelivered Reply ReplyEnv Rollout
-    RunFinished RunStarted RunStatus SamplingParams Search Segments Selective Span StaleBatchError
-    StepFinished StepReport Task TaskDefaults TaskSpec ThreadExecution Trainer TrainerError
-    TrainerSpec Transition Tree Turn UnknownNameError UpdateStarted UsageError Values Workspace
-    check_batch collect_records hookimpl run_schedule
+    ActorRecord Agent Batch BatchCollected BestFirst BetaBernoulli Calibration Collection
+    CollectionError Collector CollectorFor Context ConverterSpec Credit Critic CriticError
+    CriticRecord CriticSink DataError DataWarning DeadlineError DirectBranchTd Env Execution
+    Failure Fifo FocusError Frontier Gaussian Generation GenerationError GradingError GroupCentered
+    Independent JsonlDirectory Lane LaneSpec Limits ObserverSpec Observers OffPolicyError Order
+    PluginError Policy PolicyEvaluated PolicyPublished PreparedPrompt Problem Progress Recipe
+    RecordError RecordsDelivered RefinedTd Reply ReplyEnv Rollout Row RunFinished RunStarted
+    RunStatus SamplingParams Search Segments Selective Sequential Shuffled Span StaleBatchError
+    StepFinished StepReport Task TaskDefaults TaskSpec ThreadExecution TokenEntropy Trainer
+    TrainerError TrainerSpec Transition Tree Turn UnknownNameError UpdateStarted UsageError Values
+    Workspace check_batch collect_records hookimpl read_rows run_schedule
 """.split()  # noqa: SIM905  # a list of 75 strings is not read
 
 FIXED = """

@@ -4,8 +4,18 @@ import math
 
 import pytest
 
-from focus_core import BetaBernoulli, Independent, Search, Selective, Tree
+from focus_core import (
+    BestFirst,
+    BetaBernoulli,
+    Fifo,
+    Independent,
+    Search,
+    Selective,
+    TokenEntropy,
+    Tree,
+)
 from focus_core.search import expected_error_reduction
+from focus_core.search.token_entropy import mean_surprisal
 from focus_core.search.worth import Evidence
 from focus_core.tree.tree import OPEN, ROOT, TERMINAL, TRUNCATED
 
@@ -19,14 +29,18 @@ class Play:
         self.forkable = forkable
         self.frontier = search.start(self.tree, kappa=1.0, calibration=BetaBernoulli())
 
-    def land(self, source, states, outcome, *, kind=TERMINAL):
-        """A continuation of ``states`` unfinished states and then its end; returns its chain."""
+    def land(self, source, states, outcome, *, kind=TERMINAL, predicted=(), surprise=()):
+        """A continuation of ``states`` unfinished states and then its end; returns its chain.
+
+        ``predicted`` gives the states' predictions, ``surprise`` the -log p of the one token
+        that each of their edges generated.
+        """
         chain, at = [], source
         for place in range(states + 1):
             last = place == states
-            at = self.tree.add(
-                at, kind=kind if last else OPEN, prediction=math.nan if last else self.v
-            )
+            v = math.nan if last else predicted[place] if predicted else self.v
+            said = [-surprise[place]] if surprise and not last else []
+            at = self.tree.add(at, [7] * len(said), said, kind=kind if last else OPEN, prediction=v)
             self.tree.forkable[at] = self.forkable and not last
             chain.append(at)
             self.frontier.generated()
@@ -217,6 +231,127 @@ def test_asking_again_after_the_end_changes_nothing():
     assert play.frontier.stopped == stopped
 
 
+def test_fifo_is_the_warm_up_alone_and_needs_no_critic():
+    play = Play(Fifo(budget=7, max_concurrency=1), v=math.nan)
+    assert play.next() == ROOT
+    a, b, _ = play.land(ROOT, 2, 1.0)
+    assert play.next() == ROOT
+    c, _ = play.land(ROOT, 1, 0.0)
+    assert [play.next(), play.next(), play.next(), play.next()] == [a, b, c, None]
+    assert play.frontier.stopped == "", "three are in flight"
+    for source in (a, b, c):
+        play.land(source, 0, 1.0)
+    assert play.next() is None
+    assert play.frontier.stopped == "the budget of 7 transitions is used"
+
+
+def test_fifo_ends_when_every_state_has_two_branches():
+    play = Play(Fifo(budget=100))
+    for _ in range(2):
+        play.land(play.next(), 0, 1.0)
+    assert play.next() is None
+    assert play.frontier.stopped == "every state has two branches"
+
+
+def test_best_first_takes_the_highest_prediction_whatever_was_observed_there():
+    play = Play(BestFirst(budget=100, max_concurrency=1), v=0.5)
+    assert play.next() == ROOT
+    low, high, _ = play.land(ROOT, 2, 0.0, predicted=(0.2, 0.9))
+    assert play.next() == high, "although its only return was 0"
+    better, _ = play.land(high, 1, 0.0, predicted=(0.95,))
+    assert play.next() == better
+    play.land(better, 0, 1.0)
+    assert play.next() == ROOT, "the others have their two branches"
+    play.land(ROOT, 0, 1.0)
+    assert play.next() == low
+    play.land(low, 0, 1.0)
+    assert play.next() is None
+    assert play.frontier.stopped == "no state is eligible"
+
+
+def test_more_branches_stay_at_the_best_state():
+    play = Play(BestFirst(budget=100, branches=4, max_concurrency=1), v=0.1)
+    play.next()
+    best, _ = play.land(ROOT, 1, 1.0, predicted=(0.9,))
+    for _ in range(3):  # with the child of its own chain, four
+        assert play.next() == best
+        play.land(best, 0, 0.0)
+    assert play.next() == ROOT
+
+
+def test_a_ranked_state_has_one_launch_in_flight():
+    play = Play(BestFirst(budget=100, branches=9, max_concurrency=8), v=0.1)
+    assert [play.next(), play.next()] == [ROOT, None], "the root first, and alone"
+    assert play.frontier.stopped == ""
+    a, b, _ = play.land(ROOT, 2, 1.0, predicted=(0.3, 0.7))
+    assert [play.next() for _ in range(4)] == [b, a, ROOT, None]
+    play.frontier.failed(a)
+    assert play.next() == a, "what failed is offered again"
+
+
+def test_a_failed_first_launch_is_repeated_from_the_root():
+    play = Play(BestFirst(max_concurrency=1), v=math.nan)
+    assert play.next() == ROOT
+    play.frontier.failed(ROOT)
+    assert play.next() == ROOT
+
+
+def test_best_first_leaves_out_states_without_a_prediction():
+    play = Play(BestFirst(max_concurrency=1), v=math.nan)
+    play.next()
+    play.land(ROOT, 2, 1.0)
+    assert play.next() is None
+    assert play.frontier.stopped == "no state is eligible"
+    play = Play(BestFirst(max_concurrency=4), v=math.nan)
+    play.next()
+    _, known, _ = play.land(ROOT, 2, 1.0, predicted=(math.nan, 0.0))
+    assert [play.next(), play.next()] == [known, None]
+
+
+def test_token_entropy_takes_the_most_surprising_state_and_the_root_last():
+    play = Play(TokenEntropy(budget=100, window=1, max_concurrency=1), v=math.nan)
+    assert play.next() == ROOT
+    sure, unsure, _ = play.land(ROOT, 2, 1.0, surprise=(0.25, 2.0))
+    assert play.next() == unsure
+    wild, certain, _ = play.land(unsure, 2, 0.0, surprise=(3.0, 0.0))
+    for expected in (wild, sure, certain, ROOT):
+        assert play.next() == expected
+        play.land(expected, 0, 0.0)
+    assert play.next() is None
+    assert play.frontier.stopped == "no state is eligible"
+
+
+def test_the_window_reaches_back_over_edges_and_leaves_rendered_tokens_out():
+    tree = Tree([1, 2])
+    a = tree.add(ROOT, [3, 4, 5], [-1.0, -2.0, -4.0], rendered=[8, 8])
+    b = tree.add(a)  # said nothing
+    c = tree.add(b, [6], [-0.5])
+    assert mean_surprisal(tree, a, 2) == 3.0
+    assert mean_surprisal(tree, b, 2) == 3.0
+    assert mean_surprisal(tree, c, 1) == 0.5
+    assert mean_surprisal(tree, c, 2) == 2.25
+    assert mean_surprisal(tree, c, 3) == 6.5 / 3
+    assert mean_surprisal(tree, c, 100) == 7.5 / 4
+    assert mean_surprisal(tree, ROOT, 4) == -math.inf
+
+
+def test_a_frontier_says_what_a_state_is_ranked_by():
+    play = Play(BestFirst(max_concurrency=1))
+    assert play.frontier.worth(ROOT) is None
+    play.next()
+    a, end = play.land(ROOT, 1, 1.0, predicted=(0.75,))
+    assert [play.frontier.worth(s) for s in (ROOT, a, end)] == [0.5, 0.75, None]
+    assert play.next() == a
+    assert play.frontier.worth(a) is None, "in flight: not offered"
+    play = Play(Selective(budget=9, warmup=1, max_concurrency=1))
+    play.next()
+    a, _ = play.land(ROOT, 1, 1.0)
+    assert play.frontier.phase == "warm-up"
+    assert play.frontier.worth(a) == 0.03125, "what refinement will begin with"
+    play.next()
+    assert play.frontier.worth(a) == pytest.approx(0.03125)
+
+
 def test_independent_launches_n_from_the_root():
     play = Play(Independent(3))
     assert [play.next() for _ in range(5)] == [ROOT, ROOT, ROOT, None, None]
@@ -235,6 +370,11 @@ def test_independent_launches_n_from_the_root():
         (Selective, {"warmup": 0}),
         (Selective, {"max_concurrency": 0}),
         (Selective, {"max_failures": 0}),
+        (Fifo, {"budget": 0}),
+        (BestFirst, {"branches": 1}),
+        (BestFirst, {"max_concurrency": 0}),
+        (TokenEntropy, {"window": 0}),
+        (TokenEntropy, {"branches": 1}),
         (Independent, {"n": 0}),
         (Independent, {"max_concurrency": 0}),
         (Independent, {"max_failures": 0}),
@@ -245,7 +385,7 @@ def test_numbers_that_make_no_sense_are_refused(kind, arguments):
         kind(**arguments)
 
 
-def test_both_are_searches():
-    assert isinstance(Selective(), Search)
-    assert isinstance(Independent(), Search)
+def test_all_are_searches():
+    for kind in (Selective, Independent, Fifo, BestFirst, TokenEntropy):
+        assert isinstance(kind(), Search)
     assert (Selective().budget, Selective().warmup, Selective().max_failures) == (32, 16, 3)

@@ -12,8 +12,8 @@ import focus_core
 from focus_core import Agent, Collector, Critic, Problem, StepReport, Trainer, errors, events
 from focus_core.export import export_actor, export_critic
 from focus_core.hookspecs import Hooks
-from focus_core.run.collecting import tree_to_dict
 from focus_core.testing import CountdownEnv, RandomPolicy
+from focus_core.view import SavedTree
 from tests.docs.docs_kit import ROOT
 
 DOCS = ROOT / "docs"
@@ -112,8 +112,10 @@ def test_every_key_of_a_record_is_documented():
     assert metadata == {*actor.metadata, "training"}
     assert set(critic.metadata) - metadata == {"branches"}
     assert "`branches`" in said["A critic record"]
-    nodes = tree_to_dict(collection, policy)["nodes"]
-    assert set(first_column(said["A collected tree"])) == set(nodes[0])
+    whole, node = said["A collected tree"].split("A node:")
+    saved = SavedTree.of(collection, policy.decode).to_dict()
+    assert set(first_column(whole)) == set(saved)
+    assert set(first_column(node)) == set(saved["nodes"][0])
 
 
 def test_every_field_of_a_report_is_documented():

@@ -1,4 +1,4 @@
-"""``Selective`` against a slow reference that keeps a log and scans everything at every step.
+"""Every search against a slow reference that keeps a log and scans everything at every step.
 
 The frontier is driven directly: hypothesis decides which continuation in flight moves next and how
 (a transition, an outcome, a truncation, a failure), so every interleaving a collector can produce
@@ -14,15 +14,27 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from focus_core import BetaBernoulli, Gaussian, Selective, Tree
+from focus_core import (
+    BestFirst,
+    BetaBernoulli,
+    Fifo,
+    Gaussian,
+    Independent,
+    Search,
+    Selective,
+    TokenEntropy,
+    Tree,
+)
 from focus_core.search.worth import Evidence, expected_error_reduction
+from focus_core.tree.returns import observed_returns
 from focus_core.tree.tree import OPEN, ROOT, TERMINAL, TRUNCATED
 
 KAPPAS = (0.5, 1.0, 3.0)
 RETURNS = (0.0, 1.0, 0.25, 0.7)
+SURPRISALS = (0.0, 0.25, 0.5, 2.0)  # sums of them are exact, so that ties are
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Launch:
     source: int
     refining: bool
@@ -30,7 +42,7 @@ class Launch:
 
 
 class Reference:
-    """The algorithm notes, read literally: nothing cached, nothing incremental."""
+    """``Selective`` in the algorithm notes, read literally: nothing cached, nothing incremental."""
 
     def __init__(self, search, tree, kappa, calibration):
         self.search, self.tree, self.kappa, self.calibration = search, tree, kappa, calibration
@@ -60,12 +72,16 @@ class Reference:
             self.tree.prediction[state], evidence, kappa=self.kappa, calibration=self.calibration
         )
 
+    def fifo(self):
+        for state in self.order:
+            if self.direct_branches(state) + self.flying_from(state) < 2:
+                return state
+        return None
+
     def next(self):
         if not self.refining:
-            if self.since < self.search.warmup:
-                for state in self.order:
-                    if self.direct_branches(state) + self.flying_from(state) < 2:
-                        return state
+            if self.since < self.search.warmup and (state := self.fifo()) is not None:
+                return state
             if self.flying:
                 return None
             self.refining, self.since = True, 0
@@ -87,19 +103,63 @@ class Reference:
                     self.observations[node].append(value)
 
 
+class FifoReference(Reference):
+    def next(self):
+        return self.fifo() if self.since < self.search.budget else None
+
+
+class RankedReference(Reference):
+    """One launch in flight from a state, ``branches`` direct branches, the root first and alone."""
+
+    def rank(self, state):
+        return self.tree.prediction[state]
+
+    def next(self):
+        if self.since >= self.search.budget:
+            return None
+        if not any(launch.source == ROOT for launch in self.landed_launches):
+            return None if self.flying else ROOT
+        eligible = [
+            state
+            for state in self.order
+            if self.direct_branches(state) < self.search.branches
+            and not self.flying_from(state)
+            and not math.isnan(self.rank(state))
+        ]
+        return max(eligible, key=self.rank, default=None)
+
+
+class EntropyReference(RankedReference):
+    def rank(self, state):
+        said = [x for node in self.tree.path(state) for x in self.tree.generated(node)[1].tolist()]
+        last = said[-self.search.window :]
+        return -sum(last) / len(last) if last else -math.inf
+
+
+REFERENCES = {
+    Selective: Reference,
+    Fifo: FifoReference,
+    BestFirst: RankedReference,
+    TokenEntropy: EntropyReference,
+}
+
+
 class Driver:
     """Grows a tree under a search as the collector does, checking it at every step."""
 
-    def __init__(self, data, *, failures=True):
+    def __init__(self, data, kind, *, failures=True):
         self.data = data
         self.failures = failures
         draw = data.draw
         self.flight = draw(st.integers(1, 8), label="concurrency")
-        self.search = Selective(
-            budget=draw(st.integers(0, 24), label="budget"),
-            warmup=draw(st.integers(1, 24), label="warmup"),
-            max_concurrency=self.flight,
-        )
+        ranges = {"budget": (int(kind is not Selective), 24), "warmup": (1, 24)}
+        ranges |= {"window": (1, 6), "branches": (2, 4)}
+        chosen = {
+            field.name: draw(st.integers(*ranges[field.name]), label=field.name)
+            for field in attrs.fields(kind)
+            if field.name in ranges
+        }
+        self.search = kind(**chosen, max_concurrency=self.flight)
         self.predictions = draw(
             st.sampled_from([(0.5,), (0.0, 0.3, 1.0), (math.nan, 0.4), (math.nan,), (1.7, -0.2)]),
             label="predictions",
@@ -109,7 +169,7 @@ class Driver:
         kappa = draw(st.sampled_from(KAPPAS), label="kappa")
         self.tree = Tree([1], prediction=self._prediction())
         self.frontier = self.search.start(self.tree, kappa=kappa, calibration=calibration)
-        self.reference = Reference(self.search, self.tree, kappa, calibration)
+        self.reference = REFERENCES[kind](self.search, self.tree, kappa, calibration)
         self.launches = []
         self.generated = Counter()  # by phase of the launch
         self.steps = 0
@@ -138,7 +198,9 @@ class Driver:
     def launched(self, source):
         phase = self.reference.refining
         used = self.generated[phase]
-        assert used < (self.search.budget if phase else self.search.warmup)
+        two_phases = isinstance(self.search, Selective)
+        assert used < (self.search.warmup if two_phases and not phase else self.search.budget)
+        assert self.launches or source == ROOT
         assert self.tree.kind[source] == OPEN
         assert self.tree.forkable[source]
         assert self.tree.alive[source]
@@ -151,7 +213,9 @@ class Driver:
         self.launches.append(launch)
         if not phase:
             width = self.reference.direct_branches(source) + self.reference.flying_from(source)
-            assert width <= 2
+            assert width <= getattr(self.search, "branches", 2)
+        if hasattr(self.search, "branches"):
+            assert self.reference.flying_from(source) == 1, "not twice at once"
 
     def move(self):
         """One of the continuations in flight does something."""
@@ -173,8 +237,12 @@ class Driver:
 
     def _transition(self, launch, kind):
         draw, tree = self.data.draw, self.tree
+        said = draw(st.lists(st.sampled_from(SURPRISALS), max_size=4))
         node = tree.add(
             launch.chain[-1] if launch.chain else launch.source,
+            [7] * len(said),
+            [-x for x in said],
+            launch=self.launches.index(launch),
             reward=draw(st.sampled_from(RETURNS)) if kind == TERMINAL else 0.0,
             kind=kind,
             prediction=math.nan if kind == TERMINAL else self._prediction(),
@@ -199,12 +267,15 @@ class Driver:
         self.reference.landed(launch, returns)
 
 
-@given(st.data())
-@settings(max_examples=100)
-def test_every_choice_is_the_references(data):
-    """Phases, FIFO order, width, budgets, eligibility, scores, ties and observations at once."""
-    driver = Driver(data).run()
+@pytest.mark.parametrize("kind", REFERENCES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@settings(max_examples=80)
+def test_every_choice_is_the_references(kind, data):
+    """Phases, order, width, budgets, eligibility, scores, ties and observations at once."""
+    driver = Driver(data, kind).run()
+    event(f"launches: {min(len(driver.launches), 3)}")
     event(f"refined: {any(launch.refining for launch in driver.launches)}")
+    check_observations(driver)
     if driver.steps < 400:
         assert driver.frontier.stopped
         assert driver.frontier.next() is None
@@ -213,7 +284,7 @@ def test_every_choice_is_the_references(data):
 @given(st.data())
 @settings(max_examples=60)
 def test_warm_up_alone_never_gives_a_state_more_than_two_branches(data):
-    driver = Driver(data)
+    driver = Driver(data, Selective)
     driver.search = attrs.evolve(driver.search, budget=0)
     driver.reference.search = driver.search
     driver.frontier = driver.search.start(
@@ -225,12 +296,26 @@ def test_warm_up_alone_never_gives_a_state_more_than_two_branches(data):
     assert max(width.values(), default=0) <= 2
 
 
-@given(st.data())
-@settings(max_examples=60)
-def test_use_exceeds_a_budget_by_at_most_what_was_in_flight(data):
-    driver = Driver(data, failures=False).run()
+def check_observations(driver):
+    """What ``RefinedTd`` reads from the tree afterwards is what was observed while it grew."""
+    count, mean = observed_returns(driver.tree, gamma=driver.gamma)
+    for state in range(len(driver.tree)):
+        if driver.tree.kind[state] == OPEN and driver.tree.forkable[state]:
+            seen = driver.reference.observations.get(state, [])
+            assert count[state] == len(seen)
+            assert mean[state] == pytest.approx(sum(seen) / len(seen)) if seen else True
+
+
+@pytest.mark.parametrize("kind", REFERENCES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@settings(max_examples=40)
+def test_use_exceeds_a_budget_by_at_most_what_was_in_flight(kind, data):
+    driver = Driver(data, kind, failures=False).run()
     longest = max(len(launch.chain) for launch in driver.launches)
-    for phase, budget in ((False, driver.search.warmup), (True, driver.search.budget)):
+    budgets = [(False, getattr(driver.search, "warmup", driver.search.budget))]
+    if kind is Selective:
+        budgets.append((True, driver.search.budget))
+    for phase, budget in budgets:
         over = driver.generated[phase] - budget
         assert over <= driver.flight * longest - 1 or driver.generated[phase] == 0
         if driver.flight == 1:
@@ -296,3 +381,11 @@ def test_the_same_outcomes_in_another_order_tie_exactly(outcomes, random):
             expected_error_reduction(0.5, evidence, kappa=1.0, calibration=BetaBernoulli())
         )
     assert scores[0] == scores[1]
+
+
+def test_every_search_that_branches_has_a_reference():
+    import focus_core.search as room
+
+    kinds = {value for name in room.__all__ if isinstance(value := getattr(room, name), type)}
+    searches = {k for k in kinds if k is not Search and hasattr(k, "start")}
+    assert searches == {*REFERENCES, Independent}

@@ -1,12 +1,13 @@
 """Reading MATH records: every shape, and every way in which a file can be wrong."""
 
+import gzip
 import json
 import pickle
 
 import pytest
 from focus_task_math import UnreadableGoldWarning, load_problems
 
-from focus_core import DataError
+from focus_core import DataError, DataWarning
 
 A = r'{"problem": "1+1?", "solution": "$\\boxed{2}$"}'
 B = r'{"problem": "1+2?", "answer": "3"}'
@@ -80,6 +81,42 @@ def test_the_shared_problems(math500):
     assert all(problem.label not in problem.prompt for problem in problems)
 
 
+def test_maths_own_folders(tmp_path):
+    """Case d10: a file per problem, a folder per subject, what is no data beside them."""
+    for name in ("algebra/1", "algebra/10", "algebra/2", "geometry/1"):
+        path = tmp_path / f"train/{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fields = {"problem": name, "level": "Level 5", "solution": r"$\boxed{2}$"}
+        path.write_text(json.dumps(fields))
+    for name in ("._1.json", "README.md"):
+        (tmp_path / "train" / name).write_text("no data")
+    (tmp_path / "train/algebra/3.json").write_text("")
+    with pytest.warns(DataWarning, match=r"3\.json"):
+        problems = load_problems(tmp_path / "train")
+    ids = [problem.id for problem in problems]
+    assert (
+        ids
+        == ["algebra/1", "algebra/2", "algebra/10", "geometry/1"]
+        == [problem.prompt for problem in problems]
+    )
+    assert problems[0].metadata["level"] == "Level 5"
+
+
+def test_mistakes_in_several_files_are_one_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text(f"{A}\n{line(id='x')}\n")
+    (tmp_path / "b.jsonl").write_text(f"{line(id='x')}\n{line(answer=3)}\n")
+    message = error(tmp_path)
+    assert message.startswith("/b.jsonl:1: field 'id': 'x' is also the id of ")
+    assert "a.jsonl:2" in message
+    assert "line 2 (field 'answer' is of type int, not text)" in message
+
+
+def test_problems_in_gzip(file):
+    packed = gzip.compress(f"{A}\n{B}\n".encode())
+    problems = load_problems(file(packed, "train.jsonl.gz"))
+    assert [problem.id for problem in problems] == ["train-1", "train-2"]
+
+
 def line(**fields):
     return json.dumps({"problem": "p", "answer": "3"} | fields)
 
@@ -137,7 +174,7 @@ def test_what_is_wrong_is_named(file, content, parts):
 
 def test_a_file_that_is_none(tmp_path):
     assert "does not exist" in error(tmp_path / "missing.jsonl")
-    assert "is a directory" in error(tmp_path)
+    assert "holds no .json" in error(tmp_path)
 
 
 def test_every_bad_line_is_reported(file):

@@ -15,7 +15,7 @@ def focus_tasks() -> Sequence[TaskSpec]:
     return [
         TaskSpec(
             "math",
-            "mathematics problems with a boxed answer (MATH records: JSON or JSONL)",
+            "mathematics problems with a boxed answer (MATH records in files, folders, data sets)",
             "focus_task_math.task:MathTask",
         )
     ]

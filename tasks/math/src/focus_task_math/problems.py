@@ -11,10 +11,9 @@ from typing import Any
 
 import attrs
 
-from focus_core import DataError, Problem
+from focus_core import DataError, Problem, Row, read_rows
 from focus_task_math.grading.answers import find_answer, find_gold
 from focus_task_math.grading.pool import default_pool
-from focus_task_math.records import Record, complain, read_records
 
 __all__ = ["UnreadableGoldWarning", "load_problems"]
 
@@ -32,50 +31,51 @@ class UnreadableGoldWarning(UserWarning):
     """A reference answer cannot be read, so its rollouts will fail to be graded."""
 
 
-def load_problems(path: str | Path) -> list[Problem]:
-    """Read MATH records from a JSON object, an array, or JSONL, told apart by content.
+def load_problems(source: str | Path) -> list[Problem]:
+    """Read MATH records from any source of rows: a file, a folder, a Hugging Face data set.
 
     A record has ``problem`` and ``solution`` (whose last closed box is the answer), ``answer``, or
     both, which must then agree; ``id`` is optional, and anything else becomes metadata. The label
     is the solution, or the answer where no solution has one; it is no part of the prompt.
 
     Returns:
-        The problems in the file's order. Without an ``id`` a problem is named by the file and its
-        position, ``train-1`` first.
+        The problems in the source's order. Without an ``id`` a problem has its row's:
+        ``train-1``, or ``algebra/1`` in MATH's own folders.
 
     Raises:
-        DataError: Anything about the file or a record is wrong; names file, lines, fields and
+        DataError: Anything about the source or a record is wrong; names file, lines, fields and
             remedy. Nothing is loaded in part.
 
     Warns:
         UnreadableGoldWarning: A reference answer cannot be read as written.
     """
-    records = read_records(path)
     entries: list[_Entry] = []
     errors: list[DataError] = []
-    for position, record in enumerate(records, start=1):
+    for row in read_rows(source):
         try:
-            entries.append(_entry(record, f"{Path(path).stem}-{position}"))
+            entries.append(_entry(row))
         except DataError as error:
             errors.append(error)
-    complain(path, errors + list(_repeated(entries)))
-    complain(path, list(_disagreeing(entries)))
+    if errors := errors + list(_repeated(entries)):
+        raise DataError.of(errors)
+    if errors := list(_disagreeing(entries)):
+        raise DataError.of(errors)
     return [entry.problem for entry in entries]
 
 
 @attrs.frozen
 class _Entry:
-    record: Record
+    row: Row
     problem: Problem
     solution: str | None
     answer: str | None
 
 
-def _entry(record: Record, default_id: str) -> _Entry:
-    fields = record.fields
+def _entry(row: Row) -> _Entry:
+    fields = row.fields
 
     def wrong(field: str, message: str, remedy: str) -> DataError:
-        return record.wrong(message, field=field, remedy=remedy)
+        return row.wrong(message, field=field, remedy=remedy)
 
     def text(field: str, *, needed: bool) -> str | None:
         value = fields.get(field)
@@ -109,7 +109,7 @@ def _entry(record: Record, default_id: str) -> _Entry:
         raise wrong("solution", "has an empty last box", "fill it in, or add 'answer'")
     name = fields.get("id")
     if name is None:
-        name = default_id
+        name = row.id
     elif isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise wrong("id", f"is {name!r}", "use text or a number, or leave it out")
     metadata: dict[str, Any] = {
@@ -118,17 +118,19 @@ def _entry(record: Record, default_id: str) -> _Entry:
         if key not in ("problem", "solution", "answer", "id")
     }
     problem = Problem(prompt, solution if boxed else answer, id=str(name), metadata=metadata)
-    return _Entry(record, problem, solution if boxed else None, answer)
+    return _Entry(row, problem, solution if boxed else None, answer)
 
 
 def _repeated(entries: list[_Entry]) -> Iterator[DataError]:
-    first: dict[str, int] = {}
+    first: dict[str, Row] = {}
     for entry in entries:
         name = entry.problem.id
         if name in first:
-            also = f"{name!r} is also the id of line {first[name]}"
-            yield entry.record.wrong(also, field="id", remedy="make ids unique")
-        first.setdefault(name, entry.record.line)
+            other = first[name]
+            place = f"{other.path}:" if other.path != entry.row.path else "line "
+            also = f"{name!r} is also the id of {place}{other.line}"
+            yield entry.row.wrong(also, field="id", remedy="make ids unique")
+        first.setdefault(name, entry.row)
 
 
 def _disagreeing(entries: list[_Entry]) -> Iterator[DataError]:
@@ -144,7 +146,7 @@ def _disagreeing(entries: list[_Entry]) -> Iterator[DataError]:
         verdicts = list(threads.map(check, entries))
     for entry, verdict in zip(entries, verdicts, strict=True):
         if verdict.correct is None:
-            where = f"{entry.record.path}:{entry.record.line}: problem {entry.problem.id!r}"
+            where = f"{entry.row.path}:{entry.row.line}: problem {entry.problem.id!r}"
             warnings.warn(
                 f"{where}: {verdict.reason}; its rollouts will be failures, not rewards",
                 UnreadableGoldWarning,
@@ -152,7 +154,7 @@ def _disagreeing(entries: list[_Entry]) -> Iterator[DataError]:
             )
         elif not verdict.correct:
             box = find_answer(entry.solution or "").text
-            yield entry.record.wrong(
+            yield entry.row.wrong(
                 f"is {entry.answer!r}, but the solution's box says {box!r}",
                 field="answer",
                 remedy="mend the one that is wrong",

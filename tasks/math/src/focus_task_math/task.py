@@ -105,7 +105,7 @@ class MathTask:
         """Read MATH records; see ``load_problems``.
 
         Raises:
-            DataError: The file cannot be used; names file, line, field and remedy.
+            DataError: The source cannot be used; names file, line, field and remedy.
         """
         return load_problems(source)
 

@@ -1,58 +1,20 @@
-"""JSON files of records, whatever their shape: one object, an array, or objects line after line.
-
-The shape is told by the content, not by the suffix. Nothing is ever loaded in part.
-"""
+"""JSON texts, whatever their shape: one object, an array, or objects line after line."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from focus_core import DataError
+from focus_core.errors import DataError
 
-__all__ = ["Record", "complain", "read_records"]
+__all__ = ["read_text"]
 
-MOST_COMPLAINTS = 10
-"""Complaints that one error spells out; of the others it gives the number."""
-
-_NAMES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
 _BLANK = re.compile(r"[ \t\r\n]*")
-
-
-@attrs.frozen
-class Record:
-    """One row of a file.
-
-    Attributes:
-        path: The file.
-        line: Where the row starts, from 1.
-        value: The row as read.
-    """
-
-    path: str | Path
-    line: int
-    value: Any
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """The keys and values of a row that is an object.
-
-        Raises:
-            DataError: It is none.
-        """
-        if isinstance(self.value, dict):
-            return self.value
-        kind = "null" if self.value is None else _NAMES.get(type(self.value), "no object")
-        raise self.wrong(f"is {kind}, not an object", remedy='write {"problem": ..., ...}')
-
-    def wrong(self, message: str, *, field: str | None = None, remedy: str) -> DataError:
-        """An error that names this row."""
-        return DataError(message, path=self.path, line=self.line, field=field, remedy=remedy)
 
 
 @attrs.frozen
@@ -64,67 +26,28 @@ class _NotJsonError(Exception):
     remedy: str
 
 
-def read_records(path: str | Path) -> list[Record]:
-    """Read all the records of a file.
+def read_text(path: Path, content: bytes) -> tuple[list[tuple[int, Any]], list[DataError]]:
+    """The values of a text with their lines, or else all that is wrong with it.
 
-    Raises:
-        DataError: It does not exist, is no text file in UTF-8, is empty, is not JSON, or
-            repeats a key. All bad lines are named.
+    A blank text has no values and no errors.
+
+    Args:
+        path: For errors.
+        content: UTF-8, with or without a byte order mark.
     """
-    text = _text(Path(path))
-    try:
-        rows = list(_rows(text))
-    except _NotJsonError as error:
-        complain(path, [_as_data_error(path, error), *_bad_lines(path, text, error.line)])
-        raise AssertionError from error  # complain raises
-    return [Record(path, line, row) for line, row in rows]
-
-
-def complain(path: str | Path, errors: Sequence[DataError]) -> None:
-    """Raise one error for all of a file's, in order of lines; none for none.
-
-    Raises:
-        DataError: The first one's place, message and remedy, then the other ones' lines.
-    """
-    if not errors:
-        return
-    first, *others = sorted(errors, key=lambda error: error.line or 0)
-    if not others:
-        raise first
-    also = ", ".join(
-        f"line {error.line} ({f'field {error.field!r} ' if error.field else ''}{error.message})"
-        for error in others[: MOST_COMPLAINTS - 1]
-    )
-    left = len(errors) - MOST_COMPLAINTS
-    raise DataError(
-        f"{first.message}; also {also}" + (f", and {left} more" if left > 0 else ""),
-        path=path,
-        line=first.line,
-        field=first.field,
-        remedy=first.remedy,
-    )
-
-
-def _text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise DataError("does not exist", path=path, remedy="check the path") from None
-    except IsADirectoryError:
-        raise DataError("is a directory", path=path, remedy="name a file") from None
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", path=path) from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise DataError(
+        wrong = DataError(
             f"is not UTF-8 (byte 0x{content[error.start]:02x})",
             path=path, line=line, remedy="save the file as UTF-8",
-        ) from None  # fmt: skip
-    if not text.strip():
-        raise DataError("is empty", path=path, remedy="give at least one record")
-    return text
+        )  # fmt: skip
+        return [], [wrong]
+    try:
+        return list(_rows(text)) if text.strip() else [], []
+    except _NotJsonError as error:
+        return [], [_as_data_error(path, error), *_bad_lines(path, text, error.line)]
 
 
 def _rows(text: str) -> Iterator[tuple[int, Any]]:
@@ -223,7 +146,7 @@ def _no_constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=_without_repeats, parse_constant=_no_constant)
 
 
-def _bad_lines(path: str | Path, text: str, known: int) -> Iterator[DataError]:
+def _bad_lines(path: Path, text: str, known: int) -> Iterator[DataError]:
     """The other broken lines, if the file has one object a line."""
     lines = text.splitlines()
     whole = [line for line in lines if line.strip()]
@@ -237,5 +160,5 @@ def _bad_lines(path: str | Path, text: str, known: int) -> Iterator[DataError]:
                 yield _as_data_error(path, attrs.evolve(error, line=number))
 
 
-def _as_data_error(path: str | Path, error: _NotJsonError) -> DataError:
+def _as_data_error(path: Path, error: _NotJsonError) -> DataError:
     return DataError(error.message, path=path, line=error.line, remedy=error.remedy)
