@@ -17,13 +17,13 @@ ROOT = Path(focus_core.__file__).parent
 
 LAYERS = [
     {"errors"},
-    {"policy", "records", "sinks", "hookspecs", "specs", "options", "lanes"},
+    {"policy", "records", "sinks", "hookspecs", "specs", "options", "lanes", "threads"},
     {"tree"},
     {"agent", "critic", "search", "recipes"},
     {"growth", "export"},
     {"collect"},
     {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
-    {"schedule"},
+    {"batches", "schedule"},
     {"run"},
     {"cli"},
     {"__main__"},
