@@ -1,4 +1,4 @@
-"""Where the batches of a schedule come from: the protocol, and trees collected as they are needed."""
+"""Where a schedule's batches come from: the protocol, and trees collected when needed."""
 
 from __future__ import annotations
 

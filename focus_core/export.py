@@ -132,7 +132,7 @@ def _split(record: ActorRecord) -> Iterator[ActorRecord]:
         logprobs = np.zeros(stop, np.float32)
         for span in own:
             logprobs[span.start : span.stop] = record.logprobs[span.start : span.stop]
-        metadata = copy.deepcopy(record.metadata) | {"edge": edge, "parent": own[0].parent}
+        metadata = {**copy.deepcopy(record.metadata), "edge": edge, "parent": own[0].parent}
         yield ActorRecord(record.tokens[:stop], logprobs, own, metadata)
 
 

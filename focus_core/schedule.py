@@ -161,13 +161,9 @@ async def run_batches(
 ) -> list[StepReport]:
     """Train ``steps`` batches of any source; ``run_schedule`` is this with live collection.
 
-    Args and errors are those of ``run_schedule``, but for:
-
-    Args:
-        trainer: What learns.
-        source: Gives the batches in order.
-        sinks: Take the records of the other lanes, by lane name.
-        max_tokens: Sampled tokens after which no further batch is asked for.
+    ``source`` gives the batches in order, ``sinks`` take the other lanes' records by lane name, and
+    after ``max_tokens`` sampled tokens no further batch is asked for. The other arguments, and the
+    errors, are those of ``run_schedule``.
     """
     for name, number in (("steps", steps), ("eval_every", eval_every), ("save_every", save_every)):
         if number is not None and number < 1:

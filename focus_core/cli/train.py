@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -66,6 +68,14 @@ def train(
     resume: Annotated[
         Optional[Path],
         typer.Option("--resume", help="Continue the run in this directory."),
+    ] = None,
+    record: Annotated[
+        Optional[Path],
+        typer.Option("--record", help="Keep every batch in this directory, to replay or export."),
+    ] = None,
+    replay: Annotated[
+        Optional[Path],
+        typer.Option("--replay", help="Train on the batches recorded there; nothing is sampled."),
     ] = None,
     critic_output: Annotated[
         Optional[str],
@@ -141,6 +151,8 @@ def train(
         "problems_per_step": problems_per_step,
         "search": search,
         "recipe": recipe,
+        "record": str(record.absolute()) if record else None,
+        "replay": str(replay.absolute()) if replay else None,
         "critic_output": critic_output,
         "eval_every": eval_every,
         "eval_source": eval_source,
@@ -167,7 +179,9 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     from focus_core.progress import Progress
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import RunDirectory
-    from focus_core.run.session import prepare, train
+    from focus_core.run.recording import Recorder, Recording
+    from focus_core.run.replay import check_steps, replayed
+    from focus_core.run.session import prepare, prepare_replay, train
 
     plugins = load_plugins()
     start = Progress()
@@ -179,25 +193,43 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         start, reference = directory.state()
         asked = _continued(directory.config(), asked, start)
         options["resume_from"] = reference
+    elif "replay" in asked:
+        asked = replayed(Recording.open(Path(asked["replay"])), asked)
     elif "task" not in asked:
         raise UsageError(f"give --task; installed: {', '.join(plugins.specs('task')) or 'none'}")
+    elif "record" in asked:
+        asked["record_id"] = uuid.uuid4().hex
     config = RunConfig(**asked)
     path = resume or run_dir or _new_directory(config)
     options |= {"checkpoint_dir": str((path / "checkpoints").resolve()), "seed": config.seed}
-    prepared = prepare(plugins, config, options)
+    if config.replay is not None:
+        recording = Recording.open(Path(config.replay))
+        check_steps(recording, config.steps, start.batch)
+        prepared = prepare_replay(plugins, config, options, recording)
+    else:
+        prepared = prepare(plugins, config, options)
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
     out = sys.stderr if json else sys.stdout
-    if resume is None:
-        directory = RunDirectory.create(path, config)
-    elif dropped := directory.rewind():
-        print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
-    print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
-    observers = [Keeper(directory), display(out)]
-    if json:
-        observers.append(JsonLines(sys.stdout))
-    observers += [resolve(spec)() for spec, _ in plugins.specs("observer").values()]
-    reports = run(train(prepared, directory, start=start, observers=Observers(observers)))
+    with contextlib.ExitStack() as stack:
+        recorder: Recorder | None = None
+        if config.record is not None and resume is None:
+            recorder = Recorder.create(Path(config.record), config, _versions(plugins, config))
+        elif config.record is not None:
+            recorder = Recorder.resume(Path(config.record), config.record_id, start.batch)
+        if recorder is not None:
+            stack.enter_context(recorder)
+        if resume is None:
+            directory = RunDirectory.create(path, config)
+        elif dropped := directory.rewind() + (recorder.dropped if recorder else []):
+            print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
+        print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
+        observers = [Keeper(directory), display(out)]
+        if json:
+            observers.append(JsonLines(sys.stdout))
+        observers += [resolve(spec)() for spec, _ in plugins.specs("observer").values()]
+        watched = Observers(observers)
+        reports = run(train(prepared, directory, start=start, observers=watched, recorder=recorder))
     if len(reports) < config.steps:
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "
@@ -206,9 +238,16 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         )
 
 
+def _versions(plugins: Any, config: Any) -> dict[str, str]:
+    """The distributions of a run's task and trainer."""
+    owners = [plugins.specs(kind)[getattr(config, kind)][1] for kind in ("task", "trainer")]
+    return {name: version for name, _, version in (owner.partition(" ") for owner in owners)}
+
+
 def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict[str, Any]:
     """A resumed run's configuration: what it was asked for, and what may change now."""
     from focus_core.errors import UsageError
+    from focus_core.run.replay import check_replayed
 
     for name in ("task", "trainer"):
         if asked.get(name, saved[name]) != saved[name]:
@@ -216,6 +255,13 @@ def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict
                 f"--resume continues a run with --{name} {saved[name]}; start another run for "
                 f"{asked[name]}"
             )
+    for name in ("record", "replay"):
+        if name in asked:
+            raise UsageError(
+                f"--resume goes on recording or replaying as the run did; leave --{name} out"
+            )
+    if saved["replay"] is not None:
+        check_replayed({name: value for name, value in asked.items() if name != "task"})
     merged = {**saved, **asked}
     merged["settings"] = {
         section: {**saved["settings"].get(section, {}), **asked["settings"].get(section, {})}

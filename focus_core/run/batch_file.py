@@ -124,9 +124,11 @@ def write_batch(path: Path, batch: CollectedBatch, *, learner_step: int, recordi
         ),
         "meta": np.frombuffer(_exact_json({"schema": SCHEMA, **kept}, batch.index), np.uint8),
     }
-    arrays = {name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items()}
+    arrays: dict[str, Any] = {
+        name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items()
+    }
     with atomic_file(path) as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -168,6 +170,11 @@ def read_batch(path: Path, *, batch: int, recording: str) -> RecordedBatch:
         for key, expected in (("batch", batch), ("recording", recording)):
             if meta[key] != expected:
                 raise _Damage(f"it belongs to {key} {meta[key]!r}, not {expected!r}")
+        if not 0 <= meta["behavior_step"] <= meta["learner_step"]:
+            raise _Damage(
+                f"it was sampled at step {meta['behavior_step']} and trained at step "
+                f"{meta['learner_step']}"
+            )
         return RecordedBatch(
             batch=batch,
             behavior_step=meta["behavior_step"],
@@ -236,25 +243,24 @@ def _trees(columns: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> list
             raise _Damage(f"{len(columns[name])} entries in {name!r} for {spans} spans")
     sizes = (columns["stop"] - columns["start"]).tolist()
     _check_counts("stop - start", sizes, spans, len(columns["logprobs"]))
-    every = zip(*(columns[n].tolist() for n in ("start", "stop", "advantages", "edge", "parent")))
+    every = zip(
+        *(columns[name].tolist() for name in ("start", "stop", "advantages", "edge", "parent")),
+        strict=True,
+    )
+    each = zip(columns["lengths"].tolist(), columns["spans"].tolist(), meta["actor"], strict=True)
     token = logprob = 0
     records: list[ActorRecord] = []
-    for length, count, metadata in zip(
-        columns["lengths"].tolist(), columns["spans"].tolist(), meta["actor"]
-    ):
+    for length, count, metadata in each:
+        if not isinstance(metadata, dict):
+            raise _Damage(f"record {len(records)}: its metadata is {metadata!r:.80}")
         logprobs = np.zeros(length, np.float32)
         own = []
-        for _ in range(count):
-            start, stop, advantage, edge, parent = next(every)
+        for start, stop, advantage, edge, parent in itertools.islice(every, count):
             if not 0 <= start < stop <= length:
                 raise _Damage(f"record {len(records)}: span {start}:{stop} of {length} tokens")
             logprobs[start:stop] = columns["logprobs"][logprob : logprob + stop - start]
             logprob += stop - start
-            own.append(
-                Span(start, stop, advantage, *(None if n < 0 else n for n in (edge, parent)))
-            )
-        if not isinstance(metadata, dict):
-            raise _Damage(f"record {len(records)}: its metadata is {metadata!r:.80}")
+            own.append(Span(start, stop, advantage, _index(edge), _index(parent)))
         try:
             records.append(
                 ActorRecord(columns["tokens"][token : token + length], logprobs, own, metadata)
@@ -264,6 +270,10 @@ def _trees(columns: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> list
         token += length
     ends = np.cumsum([0, *meta["trees"]]).tolist()
     return [records[start:stop] for start, stop in itertools.pairwise(ends)]
+
+
+def _index(number: int) -> int | None:
+    return None if number < 0 else number
 
 
 def _check_counts(name: str, counts: Sequence[Any], number: int, total: int) -> None:

@@ -19,7 +19,10 @@ SECTIONS = ("task", "search", "recipe", "trainer")
 
 @attrs.frozen(kw_only=True)
 class RunConfig:
-    """What ``focus train`` was asked for; see its ``--help`` for each field."""
+    """What ``focus train`` was asked for; see its ``--help`` for each field.
+
+    ``record_id`` names the recording in ``record``, so that no other is continued.
+    """
 
     task: str
     trainer: str = "local"
@@ -41,6 +44,9 @@ class RunConfig:
     eval_source: str | None = None
     eval_problems: int | None = None
     save_every: int | None = 10
+    record: str | None = None
+    record_id: str | None = None
+    replay: str | None = None
     settings: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     def options(self, section: str) -> dict[str, Any]:

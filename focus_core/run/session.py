@@ -9,9 +9,11 @@ from typing import Any, Literal, cast
 
 import attrs
 
+from focus_core.batches import merges
 from focus_core.collect import Collector
 from focus_core.errors import UnknownNameError, UsageError
 from focus_core.events import RunFinished, RunStarted
+from focus_core.export import CRITIC
 from focus_core.observers import Observers
 from focus_core.options import build, closest, evolve, options_of
 from focus_core.plugins import Plugins, resolve
@@ -22,13 +24,15 @@ from focus_core.records import Problem, StepReport
 from focus_core.run.config import RunConfig
 from focus_core.run.directory import RunDirectory
 from focus_core.run.evaluate import evaluate
-from focus_core.schedule import run_schedule
+from focus_core.run.recording import Recorder, Recording
+from focus_core.run.replay import Replay
+from focus_core.schedule import run_batches, run_schedule
 from focus_core.search import Independent, Search, Selective
 from focus_core.sinks import JsonlDirectory
 from focus_core.task import CollectorFor, Task
 from focus_core.trainer import RunStatus, Trainer
 
-__all__ = ["Prepared", "prepare", "train"]
+__all__ = ["Prepared", "open_trainer", "prepare", "prepare_replay", "train"]
 
 SEARCHES: Mapping[str, type[Any]] = {"selective": Selective, "independent": Independent}
 RECIPES: Mapping[str, type[Any]] = {"direct": DirectBranchTd, "group": GroupCentered}
@@ -36,14 +40,18 @@ RECIPES: Mapping[str, type[Any]] = {"direct": DirectBranchTd, "group": GroupCent
 
 @attrs.frozen
 class Prepared:
-    """A checked configuration: nothing heavy is loaded yet, and nothing can be misspelt."""
+    """A checked configuration: nothing heavy is loaded yet, and nothing can be misspelt.
+
+    A replay has a task only if it evaluates.
+    """
 
     config: RunConfig
-    task: Task
+    task: Task | None
     problems: Sequence[Problem]
     eval_problems: Sequence[Problem]
     collector_for: CollectorFor
     trainer: Trainer
+    replay: Recording | None = None
 
 
 def prepare(
@@ -77,10 +85,7 @@ def prepare(
         held_out = _problems(task, eval_source)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
     chosen = _chosen(config)
-    spec = plugins.find("trainer", config.trainer)
-    known = options_of(resolve(spec))
-    extra = {name: value for name, value in trainer_options.items() if name in known}
-    trainer = plugins.open_trainer(config.trainer, {**extra, **config.options("trainer")})
+    trainer = open_trainer(plugins, config, trainer_options)
 
     def collector_for(policy: Policy, problem: Problem) -> Collector:
         return chosen(task.collector_for(policy, problem))
@@ -92,6 +97,41 @@ def prepare(
     except Exception:  # a task that uses its policy here: told with its first tree
         pass
     return Prepared(config, task, problems, held_out[:limit], collector_for, trainer)
+
+
+def prepare_replay(
+    plugins: Plugins, config: RunConfig, trainer_options: Mapping[str, Any], recording: Recording
+) -> Prepared:
+    """Look up the trainer and, only if the replay evaluates, the task and its held-out problems.
+
+    Raises:
+        UsageError: A name, option, value or file is wrong.
+    """
+    if not config.eval_every:
+        trainer = open_trainer(plugins, config, trainer_options)
+        return Prepared(config, None, (), (), _collects_nothing, trainer, recording)
+    defaults = plugins.make("task", config.task, config.options("task")).defaults
+    held_out = config.eval_source or defaults.eval_source or config.problems
+    prepared = prepare(
+        plugins, attrs.evolve(config, problems=held_out), trainer_options, evaluation_only=True
+    )
+    chosen = prepared.problems[: config.eval_problems or defaults.eval_problems]
+    return attrs.evolve(prepared, config=config, eval_problems=chosen, replay=recording)
+
+
+def _collects_nothing(policy: Policy, problem: Problem) -> Collector:
+    raise RuntimeError("a replay does not collect")
+
+
+def open_trainer(plugins: Plugins, config: RunConfig, options: Mapping[str, Any]) -> Trainer:
+    """The trainer with its settings, and with those of the further options that it has.
+
+    Raises:
+        UsageError: A name, option or value is wrong.
+    """
+    known = options_of(resolve(plugins.find("trainer", config.trainer)))
+    extra = {name: value for name, value in options.items() if name in known}
+    return plugins.open_trainer(config.trainer, {**extra, **config.options("trainer")})
 
 
 class _Nobody:
@@ -158,8 +198,9 @@ async def train(
     *,
     start: Progress,
     observers: Observers,
+    recorder: Recorder | None = None,
 ) -> list[StepReport]:
-    """Run it.
+    """Run it: collecting, or replaying what was recorded; ``recorder`` keeps every batch.
 
     Raises:
         Exception: Whatever failed first; the trainer is closed with the status either way.
@@ -174,34 +215,50 @@ async def train(
     async def measure(policy: Policy) -> dict[str, float]:
         return await _measure(policy, prepared)
 
+    critic_sink = JsonlDirectory(config.critic_output or directory.critic_targets)
+    shared: dict[str, Any] = {
+        "steps": config.steps,
+        "on_step": on_step,
+        "start": start,
+        "evaluate": measure if config.eval_every else None,
+        "eval_every": config.eval_every,
+        "on_saved": directory.saved,
+        "save_every": config.save_every,
+        "observers": observers,
+    }
     observers.notify(
         "focus_run_started", RunStarted(config=attrs.asdict(config), steps=config.steps)
     )
     try:
         async with trainer:
             try:
-                await run_schedule(
-                    trainer,
-                    prepared.problems,
-                    prepared.collector_for,
-                    steps=config.steps,
-                    async_depth=cast("Literal[0, 1]", config.async_depth),
-                    problems_per_step=config.problems_per_step
-                    or prepared.task.defaults.problems_per_step,
-                    critic_sink=JsonlDirectory(config.critic_output or directory.critic_targets),
-                    on_step=on_step,
-                    min_abs_advantage=config.min_abs_advantage,
-                    allow_partial=config.allow_partial,
-                    merge=config.merge,
-                    limits=Limits(failure_rate=config.failure_rate, max_tokens=config.max_tokens),
-                    seed=config.seed,
-                    start=start,
-                    evaluate=measure if config.eval_every else None,
-                    eval_every=config.eval_every,
-                    on_saved=directory.saved,
-                    save_every=config.save_every,
-                    observers=observers,
-                )
+                if prepared.replay is not None:
+                    await run_batches(
+                        trainer,
+                        Replay(prepared.replay, trainer, merges(trainer, config.merge)),
+                        sinks={CRITIC.name: critic_sink},
+                        **shared,
+                    )
+                else:
+                    assert prepared.task is not None  # only a replay may do without
+                    await run_schedule(
+                        trainer,
+                        prepared.problems,
+                        prepared.collector_for,
+                        async_depth=cast("Literal[0, 1]", config.async_depth),
+                        problems_per_step=config.problems_per_step
+                        or prepared.task.defaults.problems_per_step,
+                        critic_sink=critic_sink,
+                        on_batch=recorder,
+                        min_abs_advantage=config.min_abs_advantage,
+                        allow_partial=config.allow_partial,
+                        merge=config.merge,
+                        limits=Limits(
+                            failure_rate=config.failure_rate, max_tokens=config.max_tokens
+                        ),
+                        seed=config.seed,
+                        **shared,
+                    )
                 status = "success"
             except (asyncio.CancelledError, KeyboardInterrupt):
                 status = "interrupted"
