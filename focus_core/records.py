@@ -31,6 +31,7 @@ __all__ = [
     "Span",
     "StepReport",
     "as_actor",
+    "as_plain",
 ]
 
 SCHEMA = 1
@@ -403,6 +404,11 @@ class CriticRecord:
 def as_actor(record: ActorRecord | Mapping[str, Any]) -> ActorRecord:
     """The native form of either form."""
     return record if isinstance(record, ActorRecord) else ActorRecord.from_dict(record)
+
+
+def as_plain(record: ActorRecord | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The plain form of either form."""
+    return record.to_dict() if isinstance(record, ActorRecord) else record
 
 
 @attrs.frozen(kw_only=True)

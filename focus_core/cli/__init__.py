@@ -10,6 +10,7 @@ import typer
 from focus_core.cli._common import guarded
 from focus_core.cli.collect import collect
 from focus_core.cli.evaluate import evaluate
+from focus_core.cli.export import export
 from focus_core.cli.plugins import plugins
 from focus_core.cli.train import train
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(guarded(train))
 app.command()(guarded(collect))
 app.command("eval")(guarded(evaluate))
+app.command()(guarded(export))
 app.command()(guarded(plugins))
 
 

@@ -43,6 +43,7 @@ def test_the_table_names_everything(site):
         ["trainer", "heavy"],
         ["lane", "actor"],
         ["lane", "critic"],
+        ["converter", "records"],
         ["observer", "watcher"],
     ]
 

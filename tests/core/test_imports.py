@@ -174,7 +174,9 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 """)
 
 
-@pytest.mark.parametrize("command", [(), ("train",), ("collect",), ("eval",), ("plugins",)])
+@pytest.mark.parametrize(
+    "command", [(), ("train",), ("collect",), ("eval",), ("export",), ("plugins",)]
+)
 def test_help_loads_typer_and_the_commands_and_nothing_else(command):
     typer = empty(*(["one"] if command else []))
     more = loaded(run(*command, "--help")) - typer
@@ -182,7 +184,10 @@ def test_help_loads_typer_and_the_commands_and_nothing_else(command):
     assert {name for name in more if name.split(".")[0] not in light} == {
         "focus_core",
         "focus_core.cli",
-        *(f"focus_core.cli.{n}" for n in ("_common", "collect", "evaluate", "plugins", "train")),
+        *(
+            f"focus_core.cli.{n}"
+            for n in ("_common", "collect", "evaluate", "export", "plugins", "train")
+        ),
     }
     assert not (more | typer) & {"numpy", "pluggy", *HEAVY}
 
