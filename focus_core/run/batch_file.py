@@ -279,7 +279,7 @@ def _index(number: int) -> int | None:
 def _check_counts(name: str, counts: Sequence[Any], number: int, total: int) -> None:
     """Refuse counts that are not as many, or do not add up."""
     if len(counts) != number:
-        raise _Damage(f"{len(counts)} entries in {name!r} for {number}")
+        raise _Damage(f"{len(counts)} entries in {name!r}, not {number}")
     if any(type(count) is not int or count < 0 for count in counts) or sum(counts) != total:
         raise _Damage(f"{name!r} adds up to something else than {total}")
 

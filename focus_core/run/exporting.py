@@ -1,4 +1,4 @@
-"""Saved actor records as another trainer's items: read one at a time, converted, written as JSON."""
+"""Saved actor records as any trainer's items: read, converted, and made lines of JSON."""
 
 from __future__ import annotations
 
