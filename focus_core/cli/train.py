@@ -179,7 +179,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     from focus_core.progress import Progress
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import RunDirectory
-    from focus_core.run.recording import Recorder, Recording
+    from focus_core.run.recording import Recording
     from focus_core.run.replay import check_steps, replayed
     from focus_core.run.session import prepare, prepare_replay, train
 
@@ -211,14 +211,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
     out = sys.stderr if json else sys.stdout
-    with contextlib.ExitStack() as stack:
-        recorder: Recorder | None = None
-        if config.record is not None and resume is None:
-            recorder = Recorder.create(Path(config.record), config, _versions(plugins, config))
-        elif config.record is not None:
-            recorder = Recorder.resume(Path(config.record), config.record_id, start.batch)
-        if recorder is not None:
-            stack.enter_context(recorder)
+    with _recorder(plugins, config, None if resume is None else start.batch) as recorder:
         if resume is None:
             directory = RunDirectory.create(path, config)
         elif dropped := directory.rewind() + (recorder.dropped if recorder else []):
@@ -238,10 +231,20 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         )
 
 
-def _versions(plugins: Any, config: Any) -> dict[str, str]:
-    """The distributions of a run's task and trainer."""
+def _recorder(
+    plugins: Any, config: Any, resumed: int | None
+) -> contextlib.AbstractContextManager[Any]:
+    """What records the run, if it is to be: from the start, or from the batch it resumes with."""
+    from focus_core.run.recording import Recorder
+
+    if config.record is None:
+        return contextlib.nullcontext()
+    path = Path(config.record)
+    if resumed is not None:
+        return Recorder.resume(path, config.record_id, resumed)
     owners = [plugins.specs(kind)[getattr(config, kind)][1] for kind in ("task", "trainer")]
-    return {name: version for name, _, version in (owner.partition(" ") for owner in owners)}
+    versions = {name: version for name, _, version in (owner.partition(" ") for owner in owners)}
+    return Recorder.create(path, config, versions)
 
 
 def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict[str, Any]:
