@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from focus_core.hookspecs import hookimpl
-from focus_core.specs import LaneSpec, TrainerSpec
+from focus_core.specs import ConverterSpec, LaneSpec, TrainerSpec
 
 if TYPE_CHECKING:
     from focus_core.lanes import Lane
@@ -32,6 +32,12 @@ def focus_lanes() -> Sequence[LaneSpec]:
         LaneSpec("actor", "generated segments with advantages; the update consumes it", _actor),
         LaneSpec("critic", "states with backup targets; a sink takes it", _critic),
     ]
+
+
+@hookimpl
+def focus_converters() -> Sequence[ConverterSpec]:
+    """The plain form, which needs no trainer."""
+    return [ConverterSpec("records", "actor records in plain form", "focus_core.records:as_plain")]
 
 
 @hookimpl(trylast=True)

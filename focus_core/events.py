@@ -50,7 +50,7 @@ class PolicyEvaluated:
 
 @attrs.frozen(kw_only=True)
 class BatchCollected:
-    """A batch's trees are collected: its numbers, and how long that took in seconds."""
+    """A batch's trees are collected, or read again: its numbers, and the seconds that took."""
 
     batch: int
     behavior_step: int

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from focus_core.tree.tree import ROOT, TERMINAL
 if TYPE_CHECKING:
     from focus_core.collect import Collection
 
-__all__ = ["ACTOR", "CRITIC", "export_actor", "export_critic", "export_merged"]
+__all__ = ["ACTOR", "CRITIC", "export_actor", "export_critic", "export_merged", "split_merged"]
 
 
 def _trained(collection: Collection) -> list[int]:
@@ -50,7 +52,7 @@ def export_actor(collection: Collection) -> list[ActorRecord]:
         start, stop = len(prefix), len(prefix) + len(tokens)
         padded = np.zeros(stop, np.float32)
         padded[start:] = logprobs
-        span = Span(start, stop, float(collection.advantages[node]), node)
+        span = Span(start, stop, float(collection.advantages[node]), node, tree.parent[node])
         records.append(
             ActorRecord(
                 np.concatenate((prefix, tokens)), padded, (span,), _metadata(collection, node)
@@ -89,7 +91,8 @@ def export_merged(collection: Collection) -> list[ActorRecord]:
             parts.append(tokens)
             if node in left:
                 left.remove(node)
-                spans.append(Span(at, at + len(tokens), float(collection.advantages[node]), node))
+                advantage = float(collection.advantages[node])
+                spans.append(Span(at, at + len(tokens), advantage, node, tree.parent[node]))
                 columns.append(logprobs)
             else:
                 columns.append(np.zeros(len(tokens), np.float32))
@@ -108,6 +111,29 @@ def export_merged(collection: Collection) -> list[ActorRecord]:
             )
         )
     return records
+
+
+def split_merged(records: Sequence[ActorRecord]) -> list[ActorRecord]:
+    """One record per trained edge of one tree, as ``export_actor`` gives, from merged ones.
+
+    A record that trains one edge is kept as it is. Tokens are views of the merged record's.
+    """
+    single = [record for merged in records for record in _split(merged)]
+    return sorted(single, key=lambda record: (record.spans and record.spans[0].edge) or ROOT)
+
+
+def _split(record: ActorRecord) -> Iterator[ActorRecord]:
+    if not record.merged:
+        yield record
+        return
+    for edge, spans in itertools.groupby(record.spans, key=lambda span: span.edge):
+        own = tuple(spans)
+        stop = own[-1].stop
+        logprobs = np.zeros(stop, np.float32)
+        for span in own:
+            logprobs[span.start : span.stop] = record.logprobs[span.start : span.stop]
+        metadata = {**copy.deepcopy(record.metadata), "edge": edge, "parent": own[0].parent}
+        yield ActorRecord(record.tokens[:stop], logprobs, own, metadata)
 
 
 def _extended(collection: Collection, node: int) -> Iterator[int]:

@@ -104,7 +104,7 @@ class Hooks:
 
     @hookspec
     def focus_batch_collected(self, event: BatchCollected) -> None:
-        """When all trees of a batch are in, before its update."""
+        """When all trees of a batch are in, collected or replayed, before its update."""
 
     @hookspec
     def focus_update_started(self, event: UpdateStarted) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "Span",
     "StepReport",
     "as_actor",
+    "as_plain",
 ]
 
 SCHEMA = 1
@@ -87,12 +88,14 @@ class Span:
         stop: One past the last token.
         advantage: Weight of each of these tokens in the policy gradient.
         edge: The tree edge that generated them.
+        parent: The state that edge leaves.
     """
 
     start: int
     stop: int
     advantage: float
     edge: int | None = None
+    parent: int | None = None
 
 
 def _int32(values: Any) -> NDArray[np.int32]:
@@ -205,6 +208,8 @@ class ActorRecord:
         metadata = dict(self.metadata)
         if self.merged:
             metadata["spans"] = [[span.start, span.stop, span.edge] for span in self.spans]
+            if any(span.parent is not None for span in self.spans):
+                metadata["parents"] = [span.parent for span in self.spans]
         return {
             "schema": SCHEMA,
             "lane": self.lane,
@@ -243,7 +248,9 @@ class ActorRecord:
         return cls(
             tokens.astype(np.int32),
             logprobs.astype(np.float32),
-            _spans(mask, advantages, metadata.pop("spans", None), metadata.get("edge")),
+            _named_spans(mask, advantages, metadata)
+            if metadata.get("spans") is not None
+            else _spans(mask, advantages, metadata),
             metadata,
         )
 
@@ -300,35 +307,51 @@ def _advantages(plain: Mapping[str, Any], mask: NDArray[np.float64]) -> NDArray[
     return advantages
 
 
-def _spans(
-    mask: NDArray[np.float64], advantages: NDArray[np.float64], named: Any, edge: Any
+def _named_spans(
+    mask: NDArray[np.float64], advantages: NDArray[np.float64], metadata: dict[str, Any]
 ) -> tuple[Span, ...]:
-    """Spans as named by a merged record, else runs of the mask with one advantage."""
-    if named is not None:
-        try:
-            spans = tuple(
-                Span(operator.index(start), operator.index(stop), float(advantages[start]), edge)
-                for start, stop, edge in named
+    """Spans as a merged record's metadata name them, which they leave."""
+    named, parents = metadata.pop("spans"), metadata.pop("parents", None)
+    try:
+        spans = tuple(
+            Span(
+                operator.index(start),
+                operator.index(stop),
+                float(advantages[start]),
+                None if edge is None else operator.index(edge),
+                None if parent is None else operator.index(parent),
             )
-        except (TypeError, ValueError, IndexError):
-            raise RecordError(
-                f"metadata 'spans' is {named!r}; it must hold [start, stop, edge]"
-            ) from None
-        covered = np.zeros_like(mask)
-        for span in spans:
-            covered[span.start : span.stop] += 1
-            if (advantages[span.start : span.stop] != span.advantage).any():
-                raise RecordError(f"span {span.start}:{span.stop} has several advantages")
-        if (covered != mask).any():
-            raise RecordError("metadata 'spans' do not cover the loss mask exactly once")
-        return spans
+            for (start, stop, edge), parent in zip(
+                named, [None] * len(named) if parents is None else parents, strict=True
+            )
+        )
+    except (TypeError, ValueError, IndexError):
+        raise RecordError(
+            f"metadata 'spans' is {named!r} and 'parents' {parents!r}; the first must hold "
+            "[start, stop, edge], the second, if there, one state each"
+        ) from None
+    covered = np.zeros_like(mask)
+    for span in spans:
+        covered[span.start : span.stop] += 1
+        if (advantages[span.start : span.stop] != span.advantage).any():
+            raise RecordError(f"span {span.start}:{span.stop} has several advantages")
+    if (covered != mask).any():
+        raise RecordError("metadata 'spans' do not cover the loss mask exactly once")
+    return spans
+
+
+def _spans(
+    mask: NDArray[np.float64], advantages: NDArray[np.float64], metadata: Mapping[str, Any]
+) -> tuple[Span, ...]:
+    """Runs of the mask with one advantage, all of the record's one edge."""
     if not mask.any():
         return ()
+    edge, parent = metadata.get("edge"), metadata.get("parent")
     change = np.flatnonzero((np.diff(mask) != 0) | (np.diff(advantages) != 0)) + 1
-    edges = np.concatenate(([0], change, [len(mask)]))
+    bounds = np.concatenate(([0], change, [len(mask)]))
     return tuple(
-        Span(int(start), int(stop), float(advantages[start]), edge)
-        for start, stop in itertools.pairwise(edges)
+        Span(int(start), int(stop), float(advantages[start]), edge, parent)
+        for start, stop in itertools.pairwise(bounds)
         if mask[start]
     )
 
@@ -383,6 +406,11 @@ def as_actor(record: ActorRecord | Mapping[str, Any]) -> ActorRecord:
     return record if isinstance(record, ActorRecord) else ActorRecord.from_dict(record)
 
 
+def as_plain(record: ActorRecord | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The plain form of either form."""
+    return record.to_dict() if isinstance(record, ActorRecord) else record
+
+
 @attrs.frozen(kw_only=True)
 class Batch:
     """What one update trains on.
@@ -395,6 +423,8 @@ class Batch:
         items: What the trainer's ``convert`` made of them, in the same order of trees.
         others: Records of the other lanes, by lane name.
         metrics: The collection's numbers.
+        replayed: Another run sampled it: the steps are that run's, and say nothing of how far
+            this learner is from the policy that sampled.
     """
 
     index: int
@@ -404,8 +434,14 @@ class Batch:
     items: Sequence[Any]
     others: Mapping[str, Sequence[Any]] = attrs.field(factory=dict)
     metrics: Mapping[str, Any] = attrs.field(factory=dict)
+    replayed: bool = False
 
     @property
     def policy_lag(self) -> int:
         """How many updates the learner is ahead of the policy that sampled the batch."""
         return self.learner_step - self.behavior_step
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether the learner's own current weights sampled it, so that the ratio must be 1."""
+        return self.policy_lag == 0 and not self.replayed

@@ -17,8 +17,7 @@ from typing import Any, Literal
 import attrs
 
 from focus_core.agent.workspace import Workspace
-from focus_core.collect import Collection, summarize
-from focus_core.errors import CollectionError
+from focus_core.batches import BatchSource, CollectedBatch, LiveCollection, merges
 from focus_core.events import (
     BatchCollected,
     PolicyEvaluated,
@@ -27,32 +26,19 @@ from focus_core.events import (
     StepFinished,
     UpdateStarted,
 )
-from focus_core.export import ACTOR, CRITIC, export_merged
+from focus_core.export import CRITIC
 from focus_core.lanes import Lane
 from focus_core.observers import Observers
 from focus_core.order import Order, Sequential
 from focus_core.policy import Policy
 from focus_core.progress import Limits, Progress, check_batch
-from focus_core.records import ActorRecord, Batch, Problem, StepReport
+from focus_core.records import Batch, Problem, StepReport
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
 from focus_core.trainer import Trainer
-from focus_core.waiting import all_of, in_thread, noted
+from focus_core.waiting import in_thread, noted
 
-__all__ = ["run_schedule"]
-
-
-@attrs.frozen
-class _Collected:
-    """A batch's trees, exported and converted."""
-
-    index: int
-    behavior_step: int
-    policy: Policy
-    actor: list[ActorRecord]
-    items: list[Any]
-    others: dict[str, list[Any]]
-    metrics: dict[str, Any]
+__all__ = ["run_batches", "run_schedule"]
 
 
 async def run_schedule(
@@ -67,6 +53,7 @@ async def run_schedule(
     critic_sink: CriticSink | None = None,
     lanes: Mapping[str, tuple[Lane, CriticSink]] | None = None,
     on_step: Callable[[StepReport], None] | None = None,
+    on_batch: Callable[[CollectedBatch, int], None] | None = None,
     workspace_for: Callable[[Problem], Workspace] | None = None,
     min_abs_advantage: float | None = None,
     allow_partial: bool = False,
@@ -94,6 +81,8 @@ async def run_schedule(
         lanes: Further lanes by name, each with its sink.
         on_step: Called with each report, after the batch's records were delivered. If it raises,
             the run stops; the step was counted and is not repeated.
+        on_batch: Called in a thread with each batch, skipped ones included, and the learner step
+            right before its update. If it raises, the run stops and nothing was trained.
         workspace_for: Gives each problem the files its environment starts with.
         min_abs_advantage: Leave out actor edges whose advantage is nearer to zero.
         allow_partial: Keep trees with failures, within ``limits``.
@@ -120,39 +109,82 @@ async def run_schedule(
     """
     if not problems:
         raise ValueError("there are no problems to train on")
-    for name, number in (
-        ("steps", steps),
-        ("problems_per_step", problems_per_step),
-        ("eval_every", eval_every),
-        ("save_every", save_every),
-    ):
-        if number is not None and number < 1:
-            raise ValueError(f"{name} is {number}; it must be at least 1")
+    if problems_per_step < 1:
+        raise ValueError(f"problems_per_step is {problems_per_step}; it must be at least 1")
     if min_abs_advantage is not None and not 0.0 <= min_abs_advantage < math.inf:
         raise ValueError(f"min_abs_advantage is {min_abs_advantage}; it must be 0 or more")
-    if async_depth not in (0, 1):
-        raise ValueError(f"async_depth is {async_depth}; it must be 0 or 1")
-    able: frozenset[str] = getattr(trainer, "capabilities", frozenset())
     sinks = dict(lanes or {})
     if critic_sink is not None:
         sinks[CRITIC.name] = (CRITIC, critic_sink)
-    loop = _Loop(
+    limits = limits or Limits()
+    source = LiveCollection(
         trainer=trainer,
         problems=problems,
         collector_for=collector_for,
-        async_depth=async_depth,
         problems_per_step=problems_per_step,
         order=order or Sequential(),
-        sinks=sinks,
-        on_step=on_step,
+        lanes={name: lane for name, (lane, _) in sinks.items()},
         workspace_for=workspace_for,
         min_abs_advantage=min_abs_advantage,
         allow_partial=allow_partial,
-        export=export_merged
-        if merge or (merge is None and "merges-spans" in able)
-        else ACTOR.export,
-        limits=limits or Limits(),
+        merge=merges(trainer, merge),
+        limits=limits,
         seed=seed,
+    )
+    return await run_batches(
+        trainer,
+        source,
+        steps=steps,
+        async_depth=async_depth,
+        sinks={name: sink for name, (_, sink) in sinks.items()},
+        on_step=on_step,
+        on_batch=on_batch,
+        max_tokens=limits.max_tokens,
+        start=start,
+        evaluate=evaluate,
+        eval_every=eval_every,
+        on_saved=on_saved,
+        save_every=save_every,
+        observers=observers,
+    )
+
+
+async def run_batches(
+    trainer: Trainer,
+    source: BatchSource,
+    *,
+    steps: int,
+    async_depth: Literal[0, 1] = 1,
+    sinks: Mapping[str, CriticSink] | None = None,
+    on_step: Callable[[StepReport], None] | None = None,
+    on_batch: Callable[[CollectedBatch, int], None] | None = None,
+    max_tokens: int | None = None,
+    start: Progress | None = None,
+    evaluate: Callable[[Policy], Awaitable[Mapping[str, Any]]] | None = None,
+    eval_every: int | None = None,
+    on_saved: Callable[[str, Progress], None] | None = None,
+    save_every: int | None = None,
+    observers: Observers | None = None,
+) -> list[StepReport]:
+    """Train ``steps`` batches of any source; ``run_schedule`` is this with live collection.
+
+    ``source`` gives the batches in order, ``sinks`` take the other lanes' records by lane name, and
+    after ``max_tokens`` sampled tokens no further batch is asked for. The other arguments, and the
+    errors, are those of ``run_schedule``.
+    """
+    for name, number in (("steps", steps), ("eval_every", eval_every), ("save_every", save_every)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} is {number}; it must be at least 1")
+    if async_depth not in (0, 1):
+        raise ValueError(f"async_depth is {async_depth}; it must be 0 or 1")
+    loop = _Loop(
+        trainer=trainer,
+        source=source,
+        async_depth=async_depth,
+        sinks=sinks or {},
+        on_step=on_step,
+        on_batch=on_batch,
+        max_tokens=max_tokens,
         evaluate=evaluate,
         eval_every=eval_every,
         on_saved=on_saved,
@@ -166,19 +198,12 @@ async def run_schedule(
 @attrs.define(eq=False, kw_only=True)
 class _Loop:
     trainer: Trainer
-    problems: Sequence[Problem]
-    collector_for: CollectorFor
+    source: BatchSource
     async_depth: int
-    problems_per_step: int
-    order: Order
-    sinks: dict[str, tuple[Lane, CriticSink]]
+    sinks: Mapping[str, CriticSink]
     on_step: Callable[[StepReport], None] | None
-    workspace_for: Callable[[Problem], Workspace] | None
-    min_abs_advantage: float | None
-    allow_partial: bool
-    export: Callable[[Collection], Sequence[ActorRecord]]
-    limits: Limits
-    seed: int | None
+    on_batch: Callable[[CollectedBatch, int], None] | None
+    max_tokens: int | None
     evaluate: Callable[[Policy], Awaitable[Mapping[str, Any]]] | None
     eval_every: int | None
     on_saved: Callable[[str, Progress], None] | None
@@ -187,7 +212,8 @@ class _Loop:
     progress: Progress
     end: int = attrs.field(default=0, init=False)
     reports: list[StepReport] = attrs.field(factory=list, init=False)
-    pending: asyncio.Task[_Collected] | None = attrs.field(default=None, init=False)
+    pending: asyncio.Task[CollectedBatch] | None = attrs.field(default=None, init=False)
+    sampling: Policy | None = attrs.field(default=None, init=False)
     newest: Policy | None = attrs.field(default=None, init=False)
     newest_step: int = attrs.field(default=0, init=False)
     saved: tuple[int, str] | None = attrs.field(default=None, init=False)
@@ -200,7 +226,8 @@ class _Loop:
         if self._spent():
             return self.reports
         try:
-            await self._publish()
+            if self.source.samples or self.evaluate is not None:
+                await self._publish()
             self._launch()
             if self.evaluate is not None:
                 await self._evaluate()
@@ -223,8 +250,7 @@ class _Loop:
             await self._wind_down()
 
     def _spent(self) -> bool:
-        cap = self.limits.max_tokens
-        return cap is not None and self.progress.sampled_tokens >= cap
+        return self.max_tokens is not None and self.progress.sampled_tokens >= self.max_tokens
 
     # Policies ---------------------------------------------------------------------------------
 
@@ -235,7 +261,7 @@ class _Loop:
             self.newest = policy = await self.trainer.publish_policy()
         self.newest_step = self.progress.learner_step
         self.open_policies.append(policy)
-        if old is not None and self.pending is None:
+        if old is not None and (self.pending is None or old is not self.sampling):
             await self._close_policy(old)
         self.observers.notify(
             "focus_policy_published",
@@ -257,114 +283,45 @@ class _Loop:
         return task.exception() if task and task.done() and not task.cancelled() else None
 
     def _launch(self, index: int | None = None) -> None:
-        """Start collecting a batch with the newest policy."""
-        assert self.newest is not None  # published before the first launch
+        """Start collecting a batch, with the newest policy if the source samples."""
         index = self.progress.batch if index is None else index
+        self.sampling = self.newest if self.source.samples else None
         self.pending = asyncio.create_task(
-            self._collect(index, self.newest, self.newest_step), name=f"focus-collect-{index}"
+            self._collect(index, self.sampling, self.newest_step), name=f"focus-collect-{index}"
         )
 
-    async def _landed(self) -> _Collected:
+    async def _landed(self) -> CollectedBatch:
         """Wait for the outstanding collection."""
         assert self.pending is not None  # the loop checked
         task, collected = self.pending, await self.pending
         assert task.done()
         self.pending = None
-        if collected.policy is not self.newest:
-            await self._close_policy(collected.policy)
+        if self.sampling is not None and self.sampling is not self.newest:
+            await self._close_policy(self.sampling)
         tokens = self.progress.sampled_tokens + collected.metrics["sampled_tokens"]
         self.progress = attrs.evolve(self.progress, sampled_tokens=tokens)
         return collected
 
-    async def _collect(self, index: int, policy: Policy, behavior_step: int) -> _Collected:
-        """Collect a batch's trees side by side; each is exported and converted as it lands."""
+    async def _collect(
+        self, index: int, policy: Policy | None, behavior_step: int
+    ) -> CollectedBatch:
+        """One batch of the source."""
         began = time.perf_counter()
-        first = index * self.problems_per_step
-        trees = await all_of(
-            self._tree(index, place, policy, behavior_step, self._at(first + place))
-            for place in range(self.problems_per_step)
-        )
-        collections = [collection for collection, *_ in trees]
-        metrics = summarize(collections, [record for _, actor, *_ in trees for record in actor])
-        metrics["epoch"] = (first + self.problems_per_step) / len(self.problems)
-        self._check_failures(index, collections, metrics)
+        collected = await self.source.collect(index, policy, behavior_step)
         self.observers.notify(
             "focus_batch_collected",
             BatchCollected(
                 batch=index,
-                behavior_step=behavior_step,
-                metrics=metrics,
+                behavior_step=collected.behavior_step,
+                metrics=collected.metrics,
                 seconds=time.perf_counter() - began,
             ),
         )
-        return _Collected(
-            index,
-            behavior_step,
-            policy,
-            [record for _, actor, _, _ in trees for record in actor],
-            [item for _, _, items, _ in trees for item in items],
-            {
-                name: [record for *_, others in trees for record in others[name]]
-                for name in self.sinks
-            },
-            metrics,
-        )
-
-    def _at(self, position: int) -> Problem:
-        return self.problems[self.order(position, len(self.problems))]
-
-    async def _tree(
-        self, index: int, place: int, policy: Policy, behavior_step: int, problem: Problem
-    ) -> tuple[Collection, Sequence[ActorRecord], Sequence[Any], dict[str, Sequence[Any]]]:
-        with noted(f"collecting problem {problem.id!r} for batch {index}"):
-            async with self.collector_for(policy, problem) as collector:
-                collection = await collector.collect(
-                    problem,
-                    group_index=place,
-                    key=None if self.seed is None else (self.seed, index, place),
-                    workspace=self.workspace_for(problem) if self.workspace_for else None,
-                    fail_fast=not self.allow_partial,
-                )
-            stamp = {"batch": index, "problem": problem.id, "behavior_step": behavior_step}
-            return await in_thread(self._finish, collection, stamp)
-
-    def _finish(
-        self, collection: Collection, stamp: dict[str, Any]
-    ) -> tuple[Collection, Sequence[ActorRecord], Sequence[Any], dict[str, Sequence[Any]]]:
-        """Values, credit, export and conversion of one tree; in a worker thread."""
-        collection.prepare(
-            min_abs_advantage=self.min_abs_advantage, allow_partial=self.allow_partial
-        )
-        actor = self.export(collection)
-        others = {name: lane.export(collection) for name, (lane, _) in self.sinks.items()}
-        for records in (actor, *others.values()):
-            for record in records:
-                record.metadata["training"] = dict(stamp)
-        return collection, actor, self.trainer.convert(actor), others
-
-    def _check_failures(
-        self, index: int, collections: Sequence[Collection], metrics: Mapping[str, Any]
-    ) -> None:
-        failures = [failure for collection in collections for failure in collection.failures]
-        rates = {
-            "continuations": (
-                metrics["failed_continuations"],
-                metrics["failed_continuations"] + metrics["continuations"],
-            ),
-            "predictions": (metrics["failed_predictions"], metrics["predictions"]),
-        }
-        for what, (failed, tried) in rates.items():
-            if failed > self.limits.failure_rate * tried:
-                first = next(f for f in failures if (f.stage == "prediction") == (what[0] == "p"))
-                raise CollectionError(
-                    f"batch {index}: {failed} of {tried} {what} failed, more than the limit of "
-                    f"{self.limits.failure_rate:.0%}; first: {first}",
-                    failures,
-                ) from first.error
+        return collected
 
     # Updates ----------------------------------------------------------------------------------
 
-    async def _step(self, collected: _Collected, *, last: bool) -> None:
+    async def _step(self, collected: CollectedBatch, *, last: bool) -> None:
         """Train one batch, deliver its records, publish, evaluate, save and report."""
         began = time.perf_counter()
         before = self.progress
@@ -372,12 +329,16 @@ class _Loop:
             index=collected.index,
             behavior_step=collected.behavior_step,
             learner_step=before.learner_step,
-            actor=collected.actor,
-            items=collected.items,
+            actor=[record for tree in collected.trees for record in tree.actor],
+            items=[item for tree in collected.trees for item in tree.items],
             others=collected.others,
             metrics=collected.metrics,
+            replayed=not self.source.samples,
         )
         check_batch(batch, expected=before.batch, async_depth=self.async_depth)
+        if self.on_batch is not None:
+            with noted(f"recording batch {batch.index}"):
+                await in_thread(self.on_batch, collected, before.learner_step)
         trains = any(record.has_signal for record in batch.actor)
         if trains:
             metrics = {**collected.metrics, **await self._update(batch)}
@@ -419,7 +380,7 @@ class _Loop:
         wants_eval = self.evaluate is not None and (
             last or (self.eval_every is not None and done % self.eval_every == 0)
         )
-        remains = not last and done + self.async_depth < self.end
+        remains = self.source.samples and not last and done + self.async_depth < self.end
         if (remains or wants_eval) and self.newest_step != self.progress.learner_step:
             await self._publish()
         if wants_eval:
@@ -447,8 +408,8 @@ class _Loop:
 
     async def _deliver(self, batch: Batch) -> None:
         """Hand the other lanes' records to their sinks, in a thread."""
-        for name, (_, sink) in self.sinks.items():
-            records = batch.others[name]
+        for name, sink in self.sinks.items():
+            records = batch.others.get(name, ())
             if not records:
                 continue
             for record in records:

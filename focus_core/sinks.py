@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-__all__ = ["CriticSink", "JsonlDirectory", "write_atomically"]
+__all__ = ["CriticSink", "JsonlDirectory", "atomic_file", "write_atomically"]
 
 CriticSink = Callable[[Sequence[dict[str, Any]]], None]
 """A callable on a sequence of plain records."""
@@ -52,11 +53,18 @@ class JsonlDirectory:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a whole file, or leave what was there; text is ASCII-safe JSON or UTF-8."""
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write: it appears whole at the end, or what was there stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -60,7 +60,8 @@ class Trainer(Protocol):
         the behaviour log probabilities, in nats).
 
         Raises:
-            OffPolicyError: At lag 0 the ratio is not 1 within the trainer's tolerance.
+            OffPolicyError: ``batch.on_policy``, and the ratio is not 1 within the trainer's
+                tolerance.
             TrainerError: The update failed.
         """
         ...

@@ -100,7 +100,7 @@ class Options(SphinxDirective):
 
 def _factories() -> Iterator[tuple[str, str, Any]]:
     from focus_core.plugins import load, resolve
-    from focus_core.run.session import RECIPES, SEARCHES
+    from focus_core.run.prepare import RECIPES, SEARCHES
 
     for section, known in (("search", SEARCHES), ("recipe", RECIPES)):
         for name, factory in known.items():

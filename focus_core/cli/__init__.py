@@ -10,6 +10,7 @@ import typer
 from focus_core.cli._common import guarded
 from focus_core.cli.collect import collect
 from focus_core.cli.evaluate import evaluate
+from focus_core.cli.export import export
 from focus_core.cli.plugins import plugins
 from focus_core.cli.train import train
 from focus_core.cli.view import view
@@ -27,6 +28,7 @@ app.command()(guarded(train))
 app.command()(guarded(collect))
 app.command("eval")(guarded(evaluate))
 app.command()(guarded(view))
+app.command()(guarded(export))
 app.command()(guarded(plugins))
 
 

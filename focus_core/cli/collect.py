@@ -60,7 +60,7 @@ def collect(
     from focus_core.errors import UsageError
     from focus_core.run.collecting import collect_to
     from focus_core.run.config import RunConfig
-    from focus_core.run.session import prepare
+    from focus_core.run.prepare import prepare
 
     config = RunConfig(
         task=task,

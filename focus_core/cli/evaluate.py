@@ -62,7 +62,7 @@ def evaluate(
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import to_json
     from focus_core.run.evaluate import evaluate as measure
-    from focus_core.run.session import prepare
+    from focus_core.run.prepare import prepare
 
     options: dict[str, Any] = {"seed": seed}
     if checkpoint is not None:

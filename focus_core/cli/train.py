@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -89,6 +90,14 @@ def train(
         Optional[Path],
         typer.Option("--resume", help="Continue the run in this directory."),
     ] = None,
+    record: Annotated[
+        Optional[Path],
+        typer.Option("--record", help="Keep every batch in this directory, to replay or export."),
+    ] = None,
+    replay: Annotated[
+        Optional[Path],
+        typer.Option("--replay", help="Train on the batches recorded there; nothing is sampled."),
+    ] = None,
     critic_output: Annotated[
         Optional[str],
         typer.Option("--critic-output", help="Directory of critic records, a file per batch."),
@@ -173,6 +182,8 @@ def train(
         "problems_per_step": problems_per_step,
         "search": search,
         "recipe": recipe,
+        "record": str(record.absolute()) if record else None,
+        "replay": str(replay.absolute()) if replay else None,
         "critic_output": critic_output,
         "eval_every": eval_every,
         "eval_source": eval_source,
@@ -201,7 +212,10 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     from focus_core.progress import Progress
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import RunDirectory
-    from focus_core.run.session import prepare, train
+    from focus_core.run.prepare import prepare, prepare_replay
+    from focus_core.run.recording import Recording
+    from focus_core.run.replay import check_steps, replayed
+    from focus_core.run.session import train
 
     if "steps" in asked and "epochs" in asked:
         raise UsageError("--steps and --epochs both say when to stop; give one of them")
@@ -215,21 +229,31 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         start, reference = directory.state()
         asked = _continued(directory.config(), asked, start)
         options["resume_from"] = reference
+    elif "replay" in asked:
+        asked = replayed(Recording.open(Path(asked["replay"])), asked)
     elif "task" not in asked:
         raise UsageError(f"give --task; installed: {', '.join(plugins.specs('task')) or 'none'}")
     config = RunConfig(**asked)
     path = resume or run_dir or _new_directory(config)
     options |= {"checkpoint_dir": str((path / "checkpoints").resolve()), "seed": config.seed}
-    prepared = prepare(plugins, config, options)
+    if config.replay is not None:
+        recording = Recording.open(Path(config.replay))
+        check_steps(recording, config.steps, start.batch)
+        prepared = prepare_replay(plugins, config, options, recording)
+    else:
+        prepared = prepare(plugins, config, options)
     config = prepared.config
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
     out = sys.stderr if json else sys.stdout
     if resume is None:
         directory = RunDirectory.create(path, config)
-    with directory.locked():
+    with (
+        directory.locked(),
+        _recorder(plugins, config, None if resume is None else start.batch) as recorder,
+    ):
         if resume is not None:
-            if dropped := directory.rewind():
+            if dropped := directory.rewind() + (recorder.dropped if recorder else []):
                 print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
             directory.configure(attrs.evolve(config, steps=start.batch + config.steps))
         print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
@@ -237,7 +261,9 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
             [display(out), *(resolve(spec)() for spec, _ in plugins.specs("observer").values())],
             required=[Keeper(directory), *([JsonLines(sys.stdout)] if json else [])],
         )
-        reports = run(train(prepared, directory, start=start, observers=observers))
+        reports = run(
+            train(prepared, directory, start=start, observers=observers, recorder=recorder)
+        )
     if len(reports) < config.steps:
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "
@@ -246,9 +272,26 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         )
 
 
+def _recorder(
+    plugins: Any, config: Any, resumed: int | None
+) -> contextlib.AbstractContextManager[Any]:
+    """What records the run, if it is to be: from the start, or from the batch it resumes with."""
+    from focus_core.run.recording import Recorder
+
+    if config.record is None:
+        return contextlib.nullcontext()
+    path = Path(config.record)
+    if resumed is not None:
+        return Recorder.resume(path, config.run_id, resumed)
+    owners = [plugins.specs(kind)[getattr(config, kind)][1] for kind in ("task", "trainer")]
+    versions = {name: version for name, _, version in (owner.partition(" ") for owner in owners)}
+    return Recorder.create(path, config, versions)
+
+
 def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict[str, Any]:
     """A resumed run's configuration: what it was asked for, and what may change now."""
     from focus_core.errors import UsageError
+    from focus_core.run.replay import check_replayed
 
     for name in ("task", "trainer"):
         if asked.get(name, saved[name]) != saved[name]:
@@ -256,6 +299,13 @@ def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict
                 f"--resume continues a run with --{name} {saved[name]}; start another run for "
                 f"{asked[name]}"
             )
+    for name in ("record", "replay"):
+        if name in asked:
+            raise UsageError(
+                f"--resume goes on recording or replaying as the run did; leave --{name} out"
+            )
+    if saved["replay"] is not None:
+        check_replayed({name: value for name, value in asked.items() if name != "task"})
     merged = {**saved, **asked}
     merged["settings"] = {
         section: {**saved["settings"].get(section, {}), **asked["settings"].get(section, {})}

@@ -13,7 +13,7 @@ from focus_core.collect import Collection
 from focus_core.export import export_actor, export_critic, export_merged
 from focus_core.policy import Policy
 from focus_core.run.directory import to_json
-from focus_core.run.session import Prepared
+from focus_core.run.prepare import Prepared
 from focus_core.sinks import write_atomically
 from focus_core.tree.view import render_text
 from focus_core.view.saved import SavedTree

@@ -22,7 +22,7 @@ SECTIONS = ("task", "search", "recipe", "trainer")
 class RunConfig:
     """What ``focus train`` was asked for; see its ``--help`` for each field.
 
-    ``run_id`` names the run; it is part of the names of its critic files.
+    ``run_id`` names the run: it is part of the names of its critic files, and names its recording.
     """
 
     task: str
@@ -48,6 +48,8 @@ class RunConfig:
     eval_problems: int | None = None
     save_every: int | None = 10
     run_id: str = attrs.field(factory=lambda: uuid.uuid4().hex[:12])
+    record: str | None = None
+    replay: str | None = None
     settings: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     def options(self, section: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ import errno
 import json
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -30,10 +29,8 @@ from focus_core.errors import DataError, UsageError
 from focus_core.progress import Progress
 from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
+from focus_core.run.lock import hold
 from focus_core.sinks import JsonlDirectory, write_atomically
-
-if sys.platform != "win32":
-    import fcntl
 
 __all__ = ["RunDirectory", "to_json"]
 
@@ -211,18 +208,14 @@ class RunDirectory:
         Raises:
             UsageError: One does already.
         """
-        if sys.platform == "win32":  # no such lock there
-            yield
-            return
-        handle = os.open(self.path, os.O_RDONLY)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    f"{self.path} is being written by another process; wait for it, or use "
-                    "another --run-dir"
-                ) from None
+            handle = hold(self.path)
+        except BlockingIOError:
+            raise UsageError(
+                f"{self.path} is being written by another process; wait for it, or use another "
+                "--run-dir"
+            ) from None
+        try:
             yield
         finally:
             os.close(handle)

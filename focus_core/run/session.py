@@ -1,195 +1,29 @@
-"""One run: task and trainer by name, the schedule between them, everything kept in a directory."""
+"""One run: the schedule between a task and a trainer, or a recording and a trainer."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import attrs
 
-from focus_core.collect import Collector
-from focus_core.errors import UnknownNameError, UsageError
+from focus_core.batches import merges
 from focus_core.events import RunFinished, RunStarted
+from focus_core.export import CRITIC
 from focus_core.observers import Observers
-from focus_core.options import build, closest, evolve, options_of
-from focus_core.order import Order, Sequential, Shuffled
-from focus_core.plugins import Plugins, resolve
 from focus_core.policy import Policy
-from focus_core.progress import Limits, Progress
-from focus_core.recipes import DirectBranchTd, GroupCentered, Recipe, RefinedTd
-from focus_core.records import Problem, StepReport
-from focus_core.run.config import RunConfig
+from focus_core.progress import Progress
+from focus_core.records import StepReport
 from focus_core.run.directory import RunDirectory
 from focus_core.run.evaluate import evaluate
-from focus_core.schedule import run_schedule
-from focus_core.search import BestFirst, Fifo, Independent, Search, Selective, TokenEntropy
-from focus_core.task import CollectorFor, Task
-from focus_core.trainer import RunStatus, Trainer
+from focus_core.run.prepare import Prepared
+from focus_core.run.recording import Recorder
+from focus_core.run.replay import Replay
+from focus_core.schedule import run_batches, run_schedule
+from focus_core.trainer import RunStatus
 
-__all__ = ["Prepared", "prepare", "train"]
-
-SEARCHES: Mapping[str, type[Any]] = {
-    "selective": Selective,
-    "independent": Independent,
-    "fifo": Fifo,
-    "best-first": BestFirst,
-    "token-entropy": TokenEntropy,
-}
-RECIPES: Mapping[str, type[Any]] = {
-    "direct": DirectBranchTd,
-    "refined": RefinedTd,
-    "group": GroupCentered,
-}
-ORDERS: Mapping[str, type[Any]] = {"sequential": Sequential, "shuffled": Shuffled}
-
-
-@attrs.frozen
-class Prepared:
-    """A checked configuration: nothing heavy is loaded yet, and nothing can be misspelt.
-
-    The ``steps`` of its ``config`` are those that ``epochs`` come to: the last update is filled up
-    with the first problems of the next epoch, so that every update is over as many trees.
-    """
-
-    config: RunConfig
-    task: Task
-    problems: Sequence[Problem]
-    eval_problems: Sequence[Problem]
-    collector_for: CollectorFor
-    trainer: Trainer
-    limits: Limits
-    order: Order
-
-
-def prepare(
-    plugins: Plugins,
-    config: RunConfig,
-    trainer_options: Mapping[str, Any],
-    *,
-    evaluation_only: bool = False,
-) -> Prepared:
-    """Look everything up and read the problems, before any model loads.
-
-    Args:
-        plugins: What is installed.
-        config: What was asked for.
-        trainer_options: Added to the trainer's settings where it has such options.
-        evaluation_only: ``config.problems`` are to be measured on; by default the held-out ones.
-
-    Raises:
-        UsageError: A name, option, value or file is wrong.
-    """
-    task = plugins.make("task", config.task, config.options("task"))
-    defaults = task.defaults
-    source = config.problems if config.problems is not None else defaults.source
-    if evaluation_only:
-        source = config.problems or defaults.eval_source or defaults.source
-    if source is None:
-        raise UsageError(f"task {config.task!r} needs problems; give --problems FILE")
-    limits = Limits(failure_rate=config.failure_rate, max_tokens=config.max_tokens)
-    problems = held_out = _problems(task, source)
-    if config.eval_every:
-        eval_source = config.eval_source or defaults.eval_source
-        if eval_source is None:
-            raise UsageError(
-                f"task {config.task!r} names no held-out problems; give --eval-source FILE"
-            )
-        held_out = _problems(task, eval_source)
-    limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
-    held_out = [held_out[i] for i in range(min(limit, len(held_out)))]  # it may be lazy
-    chosen = _chosen(config)
-    shuffled = _named("order", config.order, ORDERS) is Shuffled
-    order: Order = Shuffled(config.seed) if shuffled else Sequential()
-    if config.epochs is not None:
-        per_step = config.problems_per_step or defaults.problems_per_step
-        steps = math.ceil(config.epochs * len(problems) / per_step)
-        config = attrs.evolve(config, steps=steps)
-    spec = plugins.find("trainer", config.trainer)
-    known = options_of(resolve(spec))
-    if "resume_from" in trainer_options and "resume_from" not in known:
-        raise UsageError(f"trainer {config.trainer!r} cannot continue from a checkpoint")
-    extra = {name: value for name, value in trainer_options.items() if name in known}
-    trainer = plugins.open_trainer(config.trainer, {**extra, **config.options("trainer")})
-
-    def collector_for(policy: Policy, problem: Problem) -> Collector:
-        return chosen(task.collector_for(policy, problem))
-
-    try:  # so that a wrong option stops the run before it starts
-        collector_for(cast("Policy", _Nobody()), problems[0])
-    except UsageError:
-        raise
-    except Exception:  # a task that uses its policy here: told with its first tree
-        pass
-    return Prepared(config, task, problems, held_out, collector_for, trainer, limits, order)
-
-
-class _Nobody:
-    """Stands in for the policy while options are checked: it can be held, not used."""
-
-    version = "none"
-
-    def prepare(self, *_: Any) -> Any:
-        raise RuntimeError("there is no policy yet")
-
-    decode = generate = prepare
-
-
-def _problems(task: Task, source: str) -> Sequence[Problem]:
-    try:
-        problems = task.problems(source)
-    except OSError as error:
-        raise UsageError(f"problems {source}: {error.strerror or error}") from error
-    if not problems:
-        raise UsageError(f"{source} holds no problems")
-    return problems
-
-
-def _chosen(config: RunConfig) -> Callable[[Collector], Collector]:
-    """What the command line changes in a task's collector."""
-    search_type = _named("search", config.search, SEARCHES)
-    recipe_type = _named("recipe", config.recipe, RECIPES)
-    if search_type is None and recipe_type is GroupCentered:
-        search_type = Independent
-    search_options, recipe_options = config.options("search"), config.options("recipe")
-    if recipe_type is GroupCentered and "group_size" in recipe_options:
-        search_options.setdefault("n", recipe_options.pop("group_size"))
-    search: Search | None = (
-        None if search_type is None else build(search_type, search_options, "search")
-    )
-    recipe: Recipe | None = (
-        None if recipe_type is None else build(recipe_type, recipe_options, "recipe")
-    )
-
-    def changed(collector: Collector) -> Collector:
-        collector = attrs.evolve(
-            collector,
-            search=search or evolve(collector.search, search_options, "search"),
-            recipe=recipe or evolve(collector.recipe, recipe_options, "recipe"),
-            deadline=config.deadline or collector.deadline,
-        )
-        if getattr(collector.recipe, "needs_rollouts", False) and getattr(
-            collector.search, "branches", True
-        ):
-            raise UsageError(
-                f"{type(collector.recipe).__name__} compares whole rollouts, and "
-                f"{type(collector.search).__name__} branches them; use --search independent"
-            )
-        return collector
-
-    return changed
-
-
-def _named(kind: str, name: str | None, known: Mapping[str, type[Any]]) -> type[Any] | None:
-    if name is None:
-        return None
-    if name not in known:
-        raise UnknownNameError(
-            f"no {kind} {name!r}{closest(name, known)}; there are: {', '.join(known)}"
-        )
-    return known[name]
+__all__ = ["train"]
 
 
 async def train(
@@ -198,8 +32,9 @@ async def train(
     *,
     start: Progress,
     observers: Observers,
+    recorder: Recorder | None = None,
 ) -> list[StepReport]:
-    """Run it.
+    """Run it: collecting, or replaying what was recorded; ``recorder`` keeps every batch.
 
     Raises:
         Exception: Whatever failed first; the trainer is closed with the status either way.
@@ -214,35 +49,48 @@ async def train(
     async def measure(policy: Policy) -> dict[str, float]:
         return await _measure(policy, prepared)
 
+    shared: dict[str, Any] = {
+        "steps": config.steps,
+        "on_step": on_step,
+        "start": start,
+        "evaluate": measure if config.eval_every else None,
+        "eval_every": config.eval_every,
+        "on_saved": directory.saved,
+        "save_every": config.save_every,
+        "observers": observers,
+    }
     observers.notify(
         "focus_run_started", RunStarted(config=attrs.asdict(config), steps=config.steps)
     )
     try:
         async with trainer:
             try:
-                await run_schedule(
-                    trainer,
-                    prepared.problems,
-                    prepared.collector_for,
-                    steps=config.steps,
-                    async_depth=cast("Literal[0, 1]", config.async_depth),
-                    problems_per_step=config.problems_per_step
-                    or prepared.task.defaults.problems_per_step,
-                    order=prepared.order,
-                    critic_sink=directory.critic_sink(),
-                    on_step=on_step,
-                    min_abs_advantage=config.min_abs_advantage,
-                    allow_partial=config.allow_partial,
-                    merge=config.merge,
-                    limits=prepared.limits,
-                    seed=config.seed,
-                    start=start,
-                    evaluate=measure if config.eval_every else None,
-                    eval_every=config.eval_every,
-                    on_saved=directory.saved,
-                    save_every=config.save_every,
-                    observers=observers,
-                )
+                if prepared.replay is not None:
+                    await run_batches(
+                        trainer,
+                        Replay(prepared.replay, trainer, merges(trainer, config.merge)),
+                        sinks={CRITIC.name: directory.critic_sink()},
+                        **shared,
+                    )
+                else:
+                    assert prepared.task is not None  # only a replay may do without
+                    await run_schedule(
+                        trainer,
+                        prepared.problems,
+                        prepared.collector_for,
+                        async_depth=cast("Literal[0, 1]", config.async_depth),
+                        problems_per_step=config.problems_per_step
+                        or prepared.task.defaults.problems_per_step,
+                        order=prepared.order,
+                        critic_sink=directory.critic_sink(),
+                        on_batch=recorder,
+                        min_abs_advantage=config.min_abs_advantage,
+                        allow_partial=config.allow_partial,
+                        merge=config.merge,
+                        limits=prepared.limits,
+                        seed=config.seed,
+                        **shared,
+                    )
                 status = "success"
             except (asyncio.CancelledError, KeyboardInterrupt):
                 status = "interrupted"  # the trainer is closed with it

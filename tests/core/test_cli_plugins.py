@@ -45,6 +45,7 @@ def test_the_table_names_everything(site):
         ["trainer", "heavy"],
         ["lane", "actor"],
         ["lane", "critic"],
+        ["converter", "records"],
         ["observer", "watcher"],
     ]
 

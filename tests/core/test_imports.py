@@ -23,7 +23,7 @@ LAYERS = [
     {"growth", "export"},
     {"collect"},
     {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
-    {"schedule"},
+    {"batches", "schedule"},
     {"run", "view"},
     {"cli"},
     {"__main__"},
@@ -181,7 +181,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("train",), ("collect",), ("eval",), ("view",), ("plugins",)]
+    "command", [(), ("train",), ("collect",), ("eval",), ("export",), ("view",), ("plugins",)]
 )
 def test_help_loads_typer_and_the_commands_and_nothing_else(command):
     typer = empty(*(["one"] if command else []))
@@ -192,7 +192,7 @@ def test_help_loads_typer_and_the_commands_and_nothing_else(command):
         "focus_core.cli",
         *(
             f"focus_core.cli.{n}"
-            for n in ("_common", "collect", "evaluate", "plugins", "train", "view")
+            for n in ("_common", "collect", "evaluate", "export", "plugins", "train", "view")
         ),
     }
     assert not (more | typer) & {"numpy", "pluggy", *HEAVY}

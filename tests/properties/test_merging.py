@@ -3,12 +3,13 @@
 import math
 from collections import Counter
 
+import attrs
 import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from focus_core import Agent, Collection, Collector, Critic, Problem, Tree
-from focus_core.export import export_actor, export_merged
+from focus_core import ActorRecord, Agent, Collection, Collector, Critic, Problem, Tree
+from focus_core.export import export_actor, export_merged, split_merged
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import ROOT
 
@@ -101,6 +102,24 @@ def test_the_cover_is_one_sequence_per_trained_edge_without_a_trained_descendant
         ]
         whole = np.concatenate((tree.prefix(tree.parent[leaf]), tree.generated(leaf)[0]))
         np.testing.assert_array_equal(record.tokens, whole)
+
+
+def bits(record):
+    """All that a record holds, floats by their bits."""
+    spans = [attrs.evolve(span, advantage=span.advantage.hex()) for span in record.spans]
+    return record.tokens.tobytes(), record.logprobs.tobytes(), spans, record.metadata
+
+
+@given(collections())
+@settings(max_examples=200)
+def test_merged_records_split_into_what_is_exported_per_edge_bit_for_bit(collection):
+    single, merged = export_actor(collection), export_merged(collection)
+    assert [bits(r) for r in split_merged(merged)] == [bits(r) for r in single]
+    plain = [ActorRecord.from_dict(record.to_dict()) for record in merged]
+    assert [bits(r) for r in split_merged(plain)] == [bits(r) for r in single]
+    for record in split_merged(merged):
+        assert split_merged([record]) == [record]
+    event(f"longest path: {max((len(record.spans) for record in merged), default=0)} spans")
 
 
 @given(collections())

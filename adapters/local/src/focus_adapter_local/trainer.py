@@ -274,7 +274,7 @@ class LocalTrainer:
         """
         learner = self._entered()
         stop = threading.Event()
-        on_policy = batch.policy_lag == 0
+        on_policy = batch.on_policy
         return await self._in_learner_thread(
             lambda: learner.update(batch.items, on_policy=on_policy, stop=stop), stop
         )
