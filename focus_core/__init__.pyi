@@ -2,14 +2,24 @@
 
 from focus_core.agent.agent import Agent as Agent
 from focus_core.agent.context import Segments as Segments
+from focus_core.agent.context import Turns as Turns
+from focus_core.agent.dialects import Hermes as Hermes
+from focus_core.agent.dialects import QwenXml as QwenXml
+from focus_core.agent.dialects import find_dialect as find_dialect
 from focus_core.agent.env import Env as Env
 from focus_core.agent.env import Reply as Reply
 from focus_core.agent.env import ReplyEnv as ReplyEnv
 from focus_core.agent.env import Transition as Transition
 from focus_core.agent.execution import Execution as Execution
 from focus_core.agent.execution import ThreadExecution as ThreadExecution
+from focus_core.agent.folding import Folding as Folding
+from focus_core.agent.processes import ProcessExecution as ProcessExecution
 from focus_core.agent.rollout import Rollout as Rollout
 from focus_core.agent.rollout import Turn as Turn
+from focus_core.agent.tool_env import ToolEnv as ToolEnv
+from focus_core.agent.tools import Tool as Tool
+from focus_core.agent.tools import ToolCall as ToolCall
+from focus_core.agent.tools import ToolState as ToolState
 from focus_core.agent.workspace import Workspace as Workspace
 from focus_core.collect import Collection as Collection
 from focus_core.collect import Collector as Collector
@@ -20,7 +30,9 @@ from focus_core.errors import CollectionError as CollectionError
 from focus_core.errors import CriticError as CriticError
 from focus_core.errors import DataError as DataError
 from focus_core.errors import DeadlineError as DeadlineError
+from focus_core.errors import ExecutionError as ExecutionError
 from focus_core.errors import FocusError as FocusError
+from focus_core.errors import FoldError as FoldError
 from focus_core.errors import GenerationError as GenerationError
 from focus_core.errors import GradingError as GradingError
 from focus_core.errors import OffPolicyError as OffPolicyError
