@@ -261,20 +261,14 @@ class Growth:
         tree, agent = self.tree, self._agent
         if transition.done:
             return View(None, prefix)
-        turn = [*self._open_turn(parent), *generation.tokens]
-        messages = tree.messages[parent]
-        if transition.truncated or tree.depth[parent] + 1 >= agent.max_transitions:
-            # The last state: the critic sees it as it is, and nothing goes on from a fold.
-            if transition.messages:
-                return View(*agent.next_prompt(messages, turn, transition))
-            return View(None, prefix)
         return await agent.follow(
             transition,
             first=tree.messages[ROOT],
-            messages=messages,
-            turn=turn,
+            messages=tree.messages[parent],
+            turn=[*self._open_turn(parent), *generation.tokens],
             prefix=prefix,
             turns=self._turns(parent),
+            last=transition.truncated or tree.depth[parent] + 1 >= agent.max_transitions,
             execution=self._execution,
         )
 

@@ -181,6 +181,7 @@ class Agent:
         turn: Sequence[int],
         prefix: Sequence[int],
         turns: int,
+        last: bool,
         execution: Execution,
     ) -> View:
         """What the policy sees after an environment's answer that ends nothing.
@@ -192,6 +193,7 @@ class Agent:
             turn: Tokens sampled in the turn.
             prefix: The whole sequence so far, the turn included.
             turns: Turns that had ended before, since the start or the last fold.
+            last: Whether the rollout is cut here, so that nothing goes on from a fold.
             execution: Where a user's function summarizes.
 
         Raises:
@@ -201,7 +203,7 @@ class Agent:
         if transition.messages:
             view = View(*self.next_prompt(messages, turn, transition))
         folding = self.folding
-        if folding is None:
+        if folding is None or last:
             return view
         most = folding.max_turns if view.messages is not None else None
         if not self._too_long(len(view.tokens)) and (most is None or turns + 1 < most):

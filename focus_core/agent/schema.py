@@ -160,8 +160,8 @@ def read_typed(text: str, schema: Mapping[str, Any]) -> Any:
         return word == "true"
     try:
         value = read_json(text)
-        if "string" in types and mismatch(value, schema, ""):
-            return text
+        if "string" in types and (isinstance(value, str) or mismatch(value, schema, "")):
+            return text  # quotes are a part of it
     except ValueError:
         if "string" in types:
             return text
