@@ -62,6 +62,7 @@ class Agent:
     sampling: SamplingParams = attrs.field(factory=SamplingParams, kw_only=True)
     execution: Execution | None = attrs.field(default=None, kw_only=True)
     max_transitions: int = attrs.field(default=64, kw_only=True, validator=attrs.validators.ge(1))
+    _request_tokens: int = attrs.field(default=0, init=False)
 
     @property
     def forkable(self) -> bool:
@@ -98,13 +99,19 @@ class Agent:
             FoldError: The context would have to fold what cannot be folded.
         """
         tokens = self.policy.prepare(messages).tokens
+        if self.folding is not None and self.folding.summarize is None:
+            asked = self.policy.prepare(self.folding.asked(messages)).tokens
+            # One more for the end of a turn that is folded unfinished.
+            self._request_tokens = max(0, len(asked) - len(tokens)) + 1
         self._check_length(tokens, "the first prompt")
         return tokens
 
     def _too_long(self, length: int) -> bool:
         """Whether a prompt must be folded for its length."""
         limit = getattr(self.policy, "context_length", None)
-        return self.folding is not None and self.folding.too_long(length, self.sampling, limit)
+        return self.folding is not None and self.folding.too_long(
+            length, self.sampling, limit, self._request_tokens
+        )
 
     def _check_length(self, tokens: Sequence[int], what: str) -> None:
         if self._too_long(len(tokens)):

@@ -78,13 +78,22 @@ class Folding:
         """Most tokens of a summary."""
         return min(self.summary_tokens, sampling.max_tokens)
 
-    def too_long(self, length: int, sampling: SamplingParams, context_length: int | None) -> bool:
-        """Whether a prompt of ``length`` tokens fires the trigger."""
+    def too_long(
+        self, length: int, sampling: SamplingParams, context_length: int | None, request: int
+    ) -> bool:
+        """Whether a prompt fires the trigger.
+
+        Args:
+            length: The prompt's, in tokens.
+            sampling: How the policy is sampled.
+            context_length: The policy's, ``None`` if unlimited.
+            request: Tokens that asking for a summary adds.
+        """
         if self.max_tokens is not None and length >= self.max_tokens:
             return True
         ahead = self.transition_tokens(sampling)
         if self.summarize is None:
-            ahead += self.summary_room(sampling)
+            ahead += request + self.summary_room(sampling)
         return context_length is not None and length + ahead > context_length
 
     def asked(self, chat: Sequence[Any]) -> tuple[Any, ...]:

@@ -164,8 +164,10 @@ class Tool:
                     _apply, self.function, given, dict(arguments), timeout=timeout
                 )
             text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-        except (DeadlineError, ExecutionError) as error:
+        except DeadlineError as error:
             return f"Error: {error}", None
+        except ExecutionError:
+            return "Error: the process that ran the call died", None
         except self.reports as error:
             return f"Error: {type(error).__name__}: {error}", None
         except Exception as error:

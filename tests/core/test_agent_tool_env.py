@@ -269,7 +269,7 @@ def test_tools_may_run_in_processes():
     env, transition = asyncio.run(inside())
     assert [message["content"] for message in transition.messages] == [
         "1",
-        "Error: the process running _apply died (exit status -9)",
+        "Error: the process that ran the call died",
         "Error: not done within 1 s",
     ]
     assert (env.value, env.workspace.read("log")) == (("a",), b"a"), "the state came back"
