@@ -3,6 +3,7 @@
 from focus_core.agent.agent import Agent as Agent
 from focus_core.agent.context import Segments as Segments
 from focus_core.agent.context import Turns as Turns
+from focus_core.agent.dialects import Dialect as Dialect
 from focus_core.agent.dialects import Hermes as Hermes
 from focus_core.agent.dialects import QwenXml as QwenXml
 from focus_core.agent.dialects import find_dialect as find_dialect
@@ -17,6 +18,8 @@ from focus_core.agent.processes import ProcessExecution as ProcessExecution
 from focus_core.agent.rollout import Rollout as Rollout
 from focus_core.agent.rollout import Turn as Turn
 from focus_core.agent.tool_env import ToolEnv as ToolEnv
+from focus_core.agent.tools import BadCall as BadCall
+from focus_core.agent.tools import Parsed as Parsed
 from focus_core.agent.tools import Tool as Tool
 from focus_core.agent.tools import ToolCall as ToolCall
 from focus_core.agent.tools import ToolState as ToolState

@@ -259,7 +259,7 @@ class Growth:
     ) -> View:
         """What the policy sees after a transition from ``parent``."""
         tree, agent = self.tree, self._agent
-        if transition.done:
+        if transition.done or not (transition.messages or agent.folding):
             return View(None, prefix)
         return await agent.follow(
             transition,

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from focus_core import Hermes, QwenXml, Tool, ToolCall, UnknownNameError, UsageError, find_dialect
-from focus_core.agent.dialects import DIALECTS, Dialect
+from focus_core import (
+    Dialect,
+    Hermes,
+    QwenXml,
+    Tool,
+    ToolCall,
+    UnknownNameError,
+    UsageError,
+    find_dialect,
+)
+from focus_core.agent.dialects import DIALECTS
 
 ADD = Tool(
     "add",

@@ -9,17 +9,17 @@ import pytest
 import focus_core
 
 NAMES = """
-    ActorRecord Agent Batch BatchCollected BetaBernoulli Collection CollectionError Collector
-    CollectorFor ConverterSpec Critic CriticError CriticRecord CriticSink DataError
-    DeadlineError DirectBranchTd Env Execution ExecutionError Failure FocusError FoldError
-    Folding Gaussian Generation GenerationError GradingError GroupCentered Hermes Independent
-    JsonlDirectory Lane LaneSpec Limits ObserverSpec OffPolicyError PluginError Policy
-    PolicyEvaluated PolicyPublished PreparedPrompt Problem ProcessExecution Progress QwenXml
-    Recipe RecordError RecordsDelivered Reply ReplyEnv Rollout RunFinished RunStarted
-    SamplingParams Search Segments Selective Span StaleBatchError StepFinished StepReport Task
-    TaskDefaults TaskSpec ThreadExecution Tool ToolCall ToolEnv ToolState Trainer TrainerError
-    TrainerSpec Transition Tree Turn Turns UnknownNameError UpdateStarted UsageError Workspace
-    check_batch collect_records find_dialect hookimpl run_schedule
+    ActorRecord Agent BadCall Batch BatchCollected BetaBernoulli Collection CollectionError
+    Collector CollectorFor ConverterSpec Critic CriticError CriticRecord CriticSink DataError
+    DeadlineError Dialect DirectBranchTd Env Execution ExecutionError Failure FocusError
+    FoldError Folding Gaussian Generation GenerationError GradingError GroupCentered Hermes
+    Independent JsonlDirectory Lane LaneSpec Limits ObserverSpec OffPolicyError Parsed
+    PluginError Policy PolicyEvaluated PolicyPublished PreparedPrompt Problem ProcessExecution
+    Progress QwenXml Recipe RecordError RecordsDelivered Reply ReplyEnv Rollout RunFinished
+    RunStarted SamplingParams Search Segments Selective Span StaleBatchError StepFinished
+    StepReport Task TaskDefaults TaskSpec ThreadExecution Tool ToolCall ToolEnv ToolState
+    Trainer TrainerError TrainerSpec Transition Tree Turn Turns UnknownNameError UpdateStarted
+    UsageError Workspace check_batch collect_records find_dialect hookimpl run_schedule
 """.split()  # noqa: SIM905  # a list of 75 strings is not read
 
 FIXED = """
