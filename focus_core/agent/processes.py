@@ -124,8 +124,9 @@ class ProcessExecution:
         payload = _packed(function, args)
         if self._places is None:
             self._places = asyncio.Semaphore(self.max_workers)
-        async with self._places:
-            worker = await self._started(payload)
+        places = self._places
+        async with places:
+            worker = await self._started(payload, places)
             try:
                 limit = self.timeout if timeout is None else timeout
                 worked, result = await bounded(worker.answer(), limit)
@@ -144,23 +145,26 @@ class ProcessExecution:
         raise result
 
     async def aclose(self) -> None:
-        """Kill all workers; calls still running fail with ``ExecutionError``."""
+        """Kill all workers; calls still running or waiting fail with ``ExecutionError``."""
         self._places = None
         self._idle.clear()
         for worker in list(self._workers):
             await self._end(worker)
 
-    async def _started(self, payload: bytes) -> _Worker:
+    async def _started(self, payload: bytes, places: asyncio.Semaphore) -> _Worker:
         """A worker that runs the call; one that died while idle is replaced."""
-        while True:
+        while self._places is places:
             reused = bool(self._idle)
             worker = self._idle.pop() if reused else await _Worker.start(self.memory)
             self._workers.add(worker)
+            if self._places is not places:  # closed while it started
+                await self._end(worker)
+                break
             try:
                 await bounded(worker.send(payload), START_SECONDS)
             except (asyncio.IncompleteReadError, ConnectionError) as error:
                 await self._end(worker)
-                if not reused:
+                if not reused and self._places is places:
                     raise OSError(
                         f"a worker process ended at once (exit status {worker.process.returncode})"
                     ) from error
@@ -172,6 +176,7 @@ class ProcessExecution:
                 raise
             else:
                 return worker
+        raise ExecutionError("the service was closed before the call began")
 
     async def _end(self, worker: _Worker) -> None:
         self._workers.discard(worker)

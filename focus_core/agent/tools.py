@@ -12,7 +12,7 @@ import attrs
 
 from focus_core.agent.execution import Execution, bounded
 from focus_core.agent.workspace import Workspace
-from focus_core.errors import DeadlineError, ExecutionError, UsageError
+from focus_core.errors import DeadlineError, ExecutionError, FocusError, UsageError
 
 __all__ = ["BadCall", "Parsed", "Tool", "ToolCall", "ToolState"]
 
@@ -163,16 +163,18 @@ class Tool:
                 answer, given = await execution.run(
                     _apply, self.function, given, dict(arguments), timeout=timeout
                 )
-            text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         except DeadlineError as error:
             return f"Error: {error}", None
         except ExecutionError:
             return "Error: the process that ran the call died", None
+        except FocusError:  # a ValueError too, but not about the arguments
+            raise
         except self.reports as error:
             return f"Error: {type(error).__name__}: {error}", None
         except Exception as error:
             error.add_note(f"raised by the tool {self.name!r}, called with {dict(arguments)!a}")
             raise
+        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         return text, given or state
 
 

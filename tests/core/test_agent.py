@@ -13,7 +13,6 @@ from focus_core import (
     Env,
     Generation,
     GenerationError,
-    GradingError,
     Independent,
     Policy,
     PreparedPrompt,
@@ -198,7 +197,7 @@ def test_the_system_prompt_comes_first(scripted):
 def test_there_is_one_system_message(scripted):
     """The agent's prompt comes before what the environment's own says; templates take one."""
     chat = [{"role": "system", "content": "7", "name": "x"}, {"role": "user", "content": "8"}]
-    env = Length(RandomPolicy().decode, max_tokens=10)
+    env = ReplyEnv(RandomPolicy().decode, max_tokens=10)
     assert Agent(scripted(), env, system_prompt="6").first_messages(env, Problem(chat)) == (
         {"role": "system", "content": "6\n\n7", "name": "x"},
         chat[1],
@@ -411,77 +410,6 @@ def test_a_prompt_that_fills_the_context_is_a_failure(collect, scripted):
     (failure,) = collection.failures
     assert failure.stage == "generation"
     assert "leave no room" in str(failure.error)
-
-
-# Environments -----------------------------------------------------------------------------------
-
-
-class Length(ReplyEnv):
-    async def grade(self, text):
-        return float(len(text.split()))
-
-
-def steps(env, *replies):
-    async def inside():
-        return [await env.step(Reply(tokens, "", reason)) for tokens, reason in replies]
-
-    return run(inside())
-
-
-def test_a_reply_env_grades_once_when_the_reply_is_over():
-    env = Length(RandomPolicy().decode, max_tokens=10)
-    env.reset(Problem("?"))
-    first, second = steps(env, ((1, 2), "length"), ((3, 0), "stop"))
-    assert first == Transition()
-    assert second == Transition(4.0, done=True, metrics={"finished": 1.0})
-
-
-def test_a_reply_env_grades_an_unfinished_reply_at_its_limit():
-    env = Length(RandomPolicy().decode, max_tokens=3)
-    env.reset(Problem("?"))
-    first, second = steps(env, ((1, 2), "length"), ((3,), "length"))
-    assert not first.done
-    assert second == Transition(3.0, done=True, metrics={"finished": 0.0})
-
-
-def test_a_reply_env_branches():
-    env = Length(RandomPolicy().decode, max_tokens=10)
-    env.reset(Problem("?"))
-    steps(env, ((1, 2), "length"))
-    state = env.snapshot()
-    assert steps(env, ((3, 3, 0), "stop"))[0].reward == 5.0
-    env.restore(state)
-    assert steps(env, ((0,), "stop"))[0].reward == 3.0
-    env.reset(Problem("?"))
-    assert steps(env, ((0,), "stop"))[0].reward == 1.0
-
-
-def test_a_reply_env_takes_text_or_messages():
-    env = Length(RandomPolicy().decode, max_tokens=10)
-    assert env.reset(Problem("hi")) == ({"role": "user", "content": "hi"},)
-    chat = [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]
-    assert env.reset(Problem(chat)) == tuple(chat)
-    with pytest.raises(NotImplementedError):
-        run(ReplyEnv(str, 3).grade("x"))
-
-
-def test_grading_errors_fail_the_rollout(collect, scripted):
-    class Broken(ReplyEnv):
-        async def grade(self, text):
-            raise GradingError("the grader is down")
-
-    policy = scripted([4, 0])
-    collection = collect(
-        Collector(
-            Agent(policy, Broken(policy.decode, 5)),
-            critic=Critic.constant(0.5),
-            search=Independent(1),
-        ),
-        Problem("5"),
-    )
-    (failure,) = collection.failures
-    assert isinstance(failure.error, GradingError)
-    assert collection.returns == []
 
 
 # Contracts --------------------------------------------------------------------------------------

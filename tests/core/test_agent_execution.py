@@ -104,8 +104,7 @@ def test_a_threads_limit_counts_from_its_start():
 
     async def inside():
         execution = ThreadExecution(1)
-        times = await asyncio.gather(*(execution.run(kit.nap, 0.15, timeout=0.3) for _ in range(4)))
-        assert len(times) == 4, "the last one waited longer than the limit"
+        await asyncio.gather(*(execution.run(kit.nap, 0.25, timeout=1.0) for _ in range(6)))
         release = threading.Event()
         with pytest.raises(DeadlineError, match=r"not done within 0\.05 s"):
             await execution.run(release.wait, timeout=0.05)
@@ -173,11 +172,11 @@ def test_a_late_call_is_killed_with_what_it_started_and_the_next_one_works(proce
         await execution.run(kit.nap, 0)
         start = time.monotonic()
         ticks = asyncio.create_task(kit.count_ticks())
-        with pytest.raises(DeadlineError, match=r"not done within 0\.5 s"):
-            await execution.run(kit.hang_with_child, str(note), timeout=0.5)
-        assert time.monotonic() - start < 5
+        with pytest.raises(DeadlineError, match=r"not done within 2 s"):
+            await execution.run(kit.hang_with_child, str(note), timeout=2.0)
+        assert time.monotonic() - start < 20
         ticks.cancel()
-        assert kit.ticks > 20, "the loop went on"
+        assert kit.ticks > 10, "the loop went on"
         assert await execution.run(divmod, 7, 2) == (3, 1)
         with pytest.raises(DeadlineError):
             await execution.run(kit.spin)
@@ -237,19 +236,22 @@ def test_memory_is_limited(processes):
     processes(inside, 1, memory=512 << 20)
 
 
-def test_a_cancelled_call_is_killed_and_closing_ends_running_ones(processes, tmp_path):
+@pytest.mark.parametrize("after", [0.0, 0.02, 1.0])
+def test_a_cancelled_call_is_killed_and_closing_ends_running_ones(processes, after):
+    """Whether it has begun, is starting, or waits for a place."""
+
     async def inside(execution):
         call = asyncio.create_task(execution.run(kit.nap, 60))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(after)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         assert not execution._workers
-        call = asyncio.create_task(execution.run(kit.nap, 60))
-        await asyncio.sleep(0.5)
+        calls = [asyncio.create_task(execution.run(kit.nap, 60)) for _ in range(2)]
+        await asyncio.sleep(after)
         await execution.aclose()
-        with pytest.raises(ExecutionError):
-            await call
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(outcome, ExecutionError)
         assert await execution.run(divmod, 7, 2) == (3, 1), "it opens again when used"
 
     processes(inside, 1)

@@ -275,6 +275,19 @@ def test_tools_may_run_in_processes():
     assert (env.value, env.workspace.read("log")) == (("a",), b"a"), "the state came back"
 
 
+def test_a_tool_that_cannot_run_in_a_process_is_not_told_to_the_policy():
+    """The author's mistake; ``UsageError`` is a ``ValueError``, which a tool may raise."""
+
+    async def inside():
+        env = env_of(Tool("local", "", NOTHING, lambda: 1))
+        env.execution = ProcessExecution(1)
+        text = call("local", "{}")
+        with pytest.raises(UsageError, match="cannot be sent to a worker process"):
+            await env.step(Reply((*map(ord, text),), text, "stop"))
+
+    asyncio.run(inside())
+
+
 def test_mistakes_are_refused():
     for options in (
         {"tools": []},
