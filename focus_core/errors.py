@@ -11,7 +11,9 @@
     ├── GenerationError (ValueError)       a policy's answer cannot be trained on
     ├── GradingError (RuntimeError)        a reply could not be graded: not a reward of zero
     ├── CriticError (ValueError)           a prediction is missing or not finite
-    ├── DeadlineError (TimeoutError)       a continuation took too long
+    ├── DeadlineError (TimeoutError)       a continuation or a call took too long
+    ├── ExecutionError (RuntimeError)      a worker process died while it ran a call
+    ├── FoldError (RuntimeError)           a chat could not be folded into a shorter one
     ├── CollectionError (RuntimeError)     a collection has failures; ``failures`` lists them
     ├── StaleBatchError (RuntimeError)     a batch out of order or older than allowed
     ├── OffPolicyError (RuntimeError)      sampler and learner disagree about the same weights
@@ -35,7 +37,9 @@ __all__ = [
     "CriticError",
     "DataError",
     "DeadlineError",
+    "ExecutionError",
     "FocusError",
+    "FoldError",
     "GenerationError",
     "GradingError",
     "OffPolicyError",
@@ -159,7 +163,15 @@ class CriticError(FocusError, ValueError):
 
 
 class DeadlineError(FocusError, TimeoutError):
-    """A continuation ran longer than its deadline."""
+    """A continuation ran longer than its deadline, or a call longer than its limit."""
+
+
+class ExecutionError(FocusError, RuntimeError):
+    """A worker process died while it ran a call."""
+
+
+class FoldError(FocusError, RuntimeError):
+    """A chat could not be folded: the summary is empty, or what remains is too long."""
 
 
 class CollectionError(FocusError, RuntimeError):

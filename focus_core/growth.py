@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from focus_core.agent.agent import Agent
+from focus_core.agent.agent import Agent, View
 from focus_core.agent.env import Transition
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
@@ -19,7 +19,7 @@ from focus_core.errors import CriticError, DeadlineError
 from focus_core.policy import Generation
 from focus_core.records import Problem
 from focus_core.search import Decisions, Frontier
-from focus_core.tree.tree import OPEN, ROOT, TERMINAL, TRUNCATED, Tree
+from focus_core.tree.tree import ASKED, FOLDED, OPEN, ROOT, TERMINAL, TRUNCATED, Tree
 
 if TYPE_CHECKING:
     from focus_core.collect import Collector
@@ -144,9 +144,8 @@ class Growth:
         agent = self._agent
         env = agent.new_env(self._execution, self._workspace)
         messages = agent.first_messages(env, self._problem)
-        prompt = agent.policy.prepare(messages).tokens
         self.tree = Tree(
-            prompt,
+            agent.first_prompt(messages),
             messages=messages,
             snapshot=env.snapshot() if agent.forkable else None,
             forkable=agent.forkable,
@@ -228,15 +227,28 @@ class Growth:
         prefix: list[int] = tree.prefix(now.source).tolist()
         while True:
             now.stage = "generation"
-            generation = await agent.say(prefix, self._seed(now.launch, len(now.chain)))
+            asked = tree.fold[now.at] == ASKED
+            seed = self._seed(now.launch, len(now.chain))
+            generation = await agent.say(prefix, seed, fold=asked)
             self.counts["transitions"] += 1
             self.counts["tokens"] += len(generation.tokens)
             self._frontier.generated()
-            now.stage = "environment"
-            transition = await agent.act(env, generation)
-            for name, value in transition.metrics.items():
-                self.environment[name].append(float(value))
-            prefix = self._add(now, env, prefix, generation, transition)
+            prefix = [*prefix, *generation.tokens]
+            if asked:
+                transition = Transition()
+                view = agent.fold(tree.messages[ROOT], tree.messages[now.at], generation)
+            else:
+                now.stage = "environment"
+                transition = await agent.act(env, generation)
+                for name, value in transition.metrics.items():
+                    self.environment[name].append(float(value))
+                view = await self._view(now.at, prefix, generation, transition)
+            if view.fold == FOLDED:
+                self.counts["folds"] += 1
+                if hasattr(env, "folded"):
+                    env.folded()
+            self._add(now, env, prefix, generation, transition, view)
+            prefix = list(view.tokens)
             if tree.kind[now.at] != OPEN:
                 return
 
@@ -253,6 +265,24 @@ class Growth:
             )
         return env
 
+    async def _view(
+        self, parent: int, prefix: list[int], generation: Generation, transition: Transition
+    ) -> View:
+        """What the policy sees after a transition from ``parent``."""
+        tree, agent = self.tree, self._agent
+        if transition.done or not (transition.messages or agent.folding):
+            return View(None, prefix)
+        return await agent.follow(
+            transition,
+            first=tree.messages[ROOT],
+            messages=tree.messages[parent],
+            turn=[*self._open_turn(parent), *generation.tokens],
+            prefix=prefix,
+            turns=self._turns(parent),
+            last=transition.truncated or tree.depth[parent] + 1 >= agent.max_transitions,
+            execution=self._execution,
+        )
+
     def _add(
         self,
         now: _Continuation,
@@ -260,35 +290,38 @@ class Growth:
         prefix: list[int],
         generation: Generation,
         transition: Transition,
-    ) -> list[int]:
-        """Add the state a transition led to; returns the tokens the policy goes on from."""
+        view: View,
+    ) -> None:
+        """Add the state a transition led to.
+
+        Args:
+            now: The continuation.
+            env: Its environment, after the transition.
+            prefix: The sequence the policy continued, and what it said.
+            generation: What it said.
+            transition: What the environment answered.
+            view: What the policy sees next.
+        """
         tree, agent, parent = self.tree, self._agent, now.at
-        prefix = [*prefix, *generation.tokens]
-        rendered: Sequence[int] = ()
-        messages: Sequence[Any] | None = None
-        fresh = False
-        if transition.messages and not transition.done:
-            turn = [*self._open_turn(parent), *generation.tokens]
-            messages, prompt = agent.next_prompt(tree.messages[parent], turn, transition)
-            fresh = list(prompt[: len(prefix)]) != prefix
-            rendered = prompt if fresh else prompt[len(prefix) :]
-            prefix = list(prompt)
+        fresh = view.tokens is not prefix and list(view.tokens[: len(prefix)]) != prefix
         if transition.done:
             kind = TERMINAL
         else:
-            over = tree.depth[parent] + 1 >= agent.max_transitions or not agent.room(len(prefix))
+            room = agent.room(len(view.tokens), fold=view.fold == ASKED)
+            over = tree.depth[parent] + 1 >= agent.max_transitions or not room
             kind = TRUNCATED if transition.truncated or over else OPEN
         node = tree.add(
             parent,
             generation.tokens,
             generation.logprobs,
-            rendered=rendered,
-            messages=messages,
+            rendered=view.tokens if fresh else view.tokens[len(prefix) :],
+            messages=view.messages,
             fresh=fresh,
-            reward=transition.reward,
+            reward=transition.reward - view.penalty,
             kind=kind,
             launch=now.launch,
         )
+        tree.fold[node] = view.fold
         now.chain.append(node)
         now.at = node
         if kind == OPEN and agent.forkable:
@@ -299,7 +332,14 @@ class Growth:
             prediction = self._predict(node, now.launch)
             if prediction is not None:
                 now.predictions.append(prediction)
-        return prefix
+
+    def _turns(self, node: int) -> int:
+        """Turns that ended before a state, since the start or the last fold."""
+        count = 0
+        while node != ROOT and self.tree.fold[node] != FOLDED:
+            count += self.tree.ends_turn(node)
+            node = self.tree.parent[node]
+        return count
 
     def _open_turn(self, node: int) -> list[int]:
         """Tokens sampled so far in the turn that goes on at ``node``."""

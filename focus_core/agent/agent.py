@@ -10,14 +10,33 @@ from typing import Any
 import attrs
 
 from focus_core.agent.context import Context, Segments
-from focus_core.agent.env import Env, Reply, Transition
+from focus_core.agent.env import Env, Reply, Transition, add_system
 from focus_core.agent.execution import Execution
+from focus_core.agent.folding import Folding
 from focus_core.agent.workspace import Workspace
-from focus_core.errors import GenerationError
+from focus_core.errors import FoldError, GenerationError
 from focus_core.policy import Generation, Policy, SamplingParams, check_generation
 from focus_core.records import Problem
+from focus_core.tree.tree import ASKED, FOLDED
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "View"]
+
+
+@attrs.frozen
+class View:
+    """What the policy sees from a state on.
+
+    Attributes:
+        messages: The chat; ``None`` while the turn goes on, token for token.
+        tokens: What the next request sends.
+        fold: ``ASKED`` if the next transition is a summary, ``FOLDED`` just after one, else 0.
+        penalty: To subtract from the reward of the edge that led here.
+    """
+
+    messages: tuple[Any, ...] | None
+    tokens: Sequence[int]
+    fold: int = 0
+    penalty: float = 0.0
 
 
 @attrs.define(eq=False)
@@ -27,8 +46,9 @@ class Agent:
     Args:
         policy: What speaks; it stays with its owner.
         env: What answers; a fresh instance per problem.
-        system_prompt: Text of a first system message.
-        context: How a turn is cut into transitions.
+        system_prompt: Text of a first system message; it comes before what the environment's own
+            says.
+        context: How a turn is cut into transitions, and whether a long chat is folded.
         sampling: How to sample; ``max_tokens`` bounds each transition as the context does.
         execution: Where the environment's blocking work runs; by default a thread pool that the
             collector opens and closes.
@@ -42,6 +62,7 @@ class Agent:
     sampling: SamplingParams = attrs.field(factory=SamplingParams, kw_only=True)
     execution: Execution | None = attrs.field(default=None, kw_only=True)
     max_transitions: int = attrs.field(default=64, kw_only=True, validator=attrs.validators.ge(1))
+    _request_tokens: int = attrs.field(default=0, init=False)
 
     @property
     def forkable(self) -> bool:
@@ -64,24 +85,61 @@ class Agent:
     def first_messages(self, env: Env, problem: Problem) -> tuple[Any, ...]:
         """Reset ``env`` and put the system prompt before its messages."""
         messages = tuple(env.reset(problem))
-        if self.system_prompt is None:
-            return messages
-        return ({"role": "system", "content": self.system_prompt}, *messages)
+        return messages if self.system_prompt is None else add_system(messages, self.system_prompt)
 
-    def room(self, length: int) -> int:
+    @property
+    def folding(self) -> Folding | None:
+        """The context, if it folds."""
+        return self.context if isinstance(self.context, Folding) else None
+
+    def first_prompt(self, messages: Sequence[Any]) -> Sequence[int]:
+        """The tokens of the root.
+
+        Raises:
+            FoldError: The context would have to fold what cannot be folded.
+        """
+        tokens = self.policy.prepare(messages).tokens
+        if self.folding is not None and self.folding.summarize is None:
+            asked = self.policy.prepare(self.folding.asked(messages)).tokens
+            # One more for the end of a turn that is folded unfinished.
+            self._request_tokens = max(0, len(asked) - len(tokens)) + 1
+        self._check_length(tokens, "the first prompt")
+        return tokens
+
+    def _too_long(self, length: int) -> bool:
+        """Whether a prompt must be folded for its length."""
+        limit = getattr(self.policy, "context_length", None)
+        return self.folding is not None and self.folding.too_long(
+            length, self.sampling, limit, self._request_tokens
+        )
+
+    def _check_length(self, tokens: Sequence[int], what: str) -> None:
+        if self._too_long(len(tokens)):
+            raise FoldError(
+                f"{what} has {len(tokens)} tokens, which fires Folding's trigger at once; raise "
+                "max_tokens or the policy's context length, or lower keep, summary_tokens or the "
+                "transition's length"
+            )
+
+    def room(self, length: int, *, fold: bool = False) -> int:
         """Most tokens the next transition may have after a prefix of ``length``; 0 if none."""
-        room = self.context.transition_tokens(self.sampling)
+        if fold and self.folding is not None:
+            room = self.folding.summary_room(self.sampling)
+        else:
+            room = self.context.transition_tokens(self.sampling)
         limit = getattr(self.policy, "context_length", None)
         return room if limit is None else max(0, min(room, limit - length))
 
-    async def say(self, prefix: Sequence[int], seed: int | None) -> Generation:
-        """Sample one transition's tokens.
+    async def say(
+        self, prefix: Sequence[int], seed: int | None, *, fold: bool = False
+    ) -> Generation:
+        """Sample one transition's tokens, or with ``fold`` a summary.
 
         Raises:
             GenerationError: The prefix fills the policy's context, or the answer cannot be
                 trained on.
         """
-        room = self.room(len(prefix))
+        room = self.room(len(prefix), fold=fold)
         if not room:
             raise GenerationError(
                 f"{len(prefix)} tokens leave no room in the policy's context of "
@@ -121,6 +179,67 @@ class Agent:
             raise ValueError(f"{type(env).__name__}.step returned both done and truncated")
         return transition
 
+    async def follow(
+        self,
+        transition: Transition,
+        *,
+        first: Sequence[Any],
+        messages: Sequence[Any],
+        turn: Sequence[int],
+        prefix: Sequence[int],
+        turns: int,
+        last: bool,
+        execution: Execution,
+    ) -> View:
+        """What the policy sees after an environment's answer that ends nothing.
+
+        Args:
+            transition: What the environment said.
+            first: The messages the rollout began with.
+            messages: The chat the turn answers.
+            turn: Tokens sampled in the turn.
+            prefix: The whole sequence so far, the turn included.
+            turns: Turns that had ended before, since the start or the last fold.
+            last: Whether the rollout is cut here, so that nothing goes on from a fold.
+            execution: Where a user's function summarizes.
+
+        Raises:
+            FoldError: The fold that is due fails.
+        """
+        view = View(None, prefix)
+        if transition.messages:
+            view = View(*self.next_prompt(messages, turn, transition))
+        folding = self.folding
+        if folding is None or last:
+            return view
+        most = folding.max_turns if view.messages is not None else None
+        if not self._too_long(len(view.tokens)) and (most is None or turns + 1 < most):
+            return view
+        chat = view.messages or (*messages, self._assistant(turn))
+        if folding.summarize is not None:
+            summary = await folding.summary(chat, execution)
+            return self._folded(folding, first, chat, summary)
+        chat = folding.asked(chat)
+        return View(chat, self.policy.prepare(chat).tokens, ASKED)
+
+    def fold(self, first: Sequence[Any], messages: Sequence[Any], generation: Generation) -> View:
+        """What the policy sees after its summary.
+
+        Raises:
+            FoldError: The summary is empty, or the fold did not help.
+        """
+        assert self.folding is not None  # its own ASKED led here
+        summary = self._assistant(generation.tokens)["content"]
+        return self._folded(self.folding, first, messages, summary)
+
+    def _folded(
+        self, folding: Folding, first: Sequence[Any], chat: Sequence[Any], summary: str
+    ) -> View:
+        chat = folding.folded(first, chat, summary)
+        tokens = self.policy.prepare(chat).tokens
+        self._check_length(tokens, "the prompt after a fold")
+        return View(chat, tokens, FOLDED, folding.penalty)
+
     def next_prompt(
         self, messages: Sequence[Any], turn: Sequence[int], transition: Transition
     ) -> tuple[tuple[Any, ...], Sequence[int]]:
@@ -134,10 +253,13 @@ class Agent:
         The turn's tokens are never re-encoded into a record: the caller compares the rendering
         with what was sampled, and starts a new sequence where it does not continue it.
         """
+        chat = (*messages, self._assistant(turn), *transition.messages)
+        return chat, self.policy.prepare(chat).tokens
+
+    def _assistant(self, turn: Sequence[int]) -> dict[str, str]:
+        """A turn as a message: its text without the end token, which the template adds."""
         ends = getattr(self.policy, "end_tokens", self.sampling.stop)
         said = list(turn)
         if said and said[-1] in ends:
             said.pop()
-        reply = {"role": "assistant", "content": self.policy.decode(said)}
-        chat = (*messages, reply, *transition.messages)
-        return chat, self.policy.prepare(chat).tokens
+        return {"role": "assistant", "content": self.policy.decode(said)}

@@ -8,7 +8,7 @@ import attrs
 
 from focus_core.policy import SamplingParams
 
-__all__ = ["Context", "Segments"]
+__all__ = ["Context", "Segments", "Turns"]
 
 
 @runtime_checkable
@@ -36,3 +36,21 @@ class Segments:
     def transition_tokens(self, sampling: SamplingParams) -> int:
         """The segment's length, or less if sampling allows less."""
         return min(self.tokens, sampling.max_tokens)
+
+
+@attrs.frozen
+class Turns:
+    """A transition is one whole turn, up to its stop token; only the ends of turns are branched.
+
+    What a turn cut at ``max_tokens`` means is the environment's to say: given the same limit, it
+    takes the turn as it stands; with a larger one, the turn goes on in another transition.
+
+    Args:
+        max_tokens: Length limit of a turn.
+    """
+
+    max_tokens: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
+
+    def transition_tokens(self, sampling: SamplingParams) -> int:
+        """The turn's limit, or less if sampling allows less."""
+        return min(self.max_tokens, sampling.max_tokens)

@@ -10,7 +10,7 @@ import attrs
 from focus_core.policy import StopReason
 from focus_core.records import Problem
 
-__all__ = ["Env", "Reply", "ReplyEnv", "Transition"]
+__all__ = ["Env", "Reply", "ReplyEnv", "Said", "Transition", "add_system"]
 
 
 @attrs.frozen
@@ -59,7 +59,8 @@ class Env(Protocol):
     may hold. An environment that also has ``snapshot() -> state`` and ``restore(state)`` makes
     every state a branching point, unless ``forkable`` is False. Without them it is collected
     unbranched. An attribute named ``execution`` is set to the agent's execution service on every
-    copy.
+    copy. A method ``folded()`` is called when a context has been folded, and the policy begins a
+    new turn whatever it was saying.
     """
 
     def reset(self, problem: Problem) -> Sequence[Any]:
@@ -69,6 +70,19 @@ class Env(Protocol):
     async def step(self, reply: Reply) -> Transition:
         """Act on a reply. Grading happens here, awaited, never blocking the event loop."""
         ...
+
+
+def add_system(messages: Sequence[Any], text: str, *, last: bool = False) -> tuple[Any, ...]:
+    """Messages with a text in their system message: before what it says, or after it.
+
+    Chat templates take one system message; without one, a new message comes first.
+    """
+    first = messages[0] if messages else None
+    said = first.get("content") if isinstance(first, Mapping) else None
+    if isinstance(first, Mapping) and first.get("role") == "system" and isinstance(said, str):
+        both = f"{said}\n\n{text}" if last else f"{text}\n\n{said}"
+        return ({**first, "content": both}, *messages[1:])
+    return ({"role": "system", "content": text}, *messages)
 
 
 class ReplyEnv:
@@ -86,7 +100,7 @@ class ReplyEnv:
     def __init__(self, decode: Callable[[Sequence[int]], str], max_tokens: int) -> None:
         self.decode = decode
         self.max_tokens = max_tokens
-        self._said: _Said | None = None
+        self._said: Said | None = None
 
     async def grade(self, text: str) -> float:
         """Reward of the whole reply's text.
@@ -105,35 +119,36 @@ class ReplyEnv:
 
     async def step(self, reply: Reply) -> Transition:
         """Take one segment; grade when the reply is over."""
-        self._said = said = _Said(self._said, tuple(reply.tokens))
+        self._said = said = Said(self._said, tuple(reply.tokens))
         cut = said.length >= self.max_tokens
         if reply.stop_reason == "length" and not cut:
             return Transition()
         reward = await self.grade(self.decode(said.tokens()))
         return Transition(reward, done=True, metrics={"finished": float(not cut)})
 
-    def snapshot(self) -> _Said | None:
+    def snapshot(self) -> Any:
         """The reply so far; states share what they have in common."""
         return self._said
 
-    def restore(self, state: _Said | None) -> None:
+    def restore(self, state: Any) -> None:
         """Continue from a reply so far."""
         self._said = state
 
 
-class _Said:
+class Said:
     """A reply so far, as a chain of segments, so that memory grows with tokens, not depth."""
 
     __slots__ = ("before", "length", "segment")
 
-    def __init__(self, before: _Said | None, segment: tuple[int, ...]) -> None:
+    def __init__(self, before: Said | None, segment: tuple[int, ...]) -> None:
         self.before = before
         self.segment = segment
         self.length: int = len(segment) + (before.length if before else 0)
 
     def tokens(self) -> list[int]:
+        """All its tokens."""
         segments = []
-        link: _Said | None = self
+        link: Said | None = self
         while link is not None:
             segments.append(link.segment)
             link = link.before

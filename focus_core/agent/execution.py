@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
-__all__ = ["Execution", "ThreadExecution"]
+from focus_core.errors import DeadlineError
+
+__all__ = ["Execution", "ThreadExecution", "bounded"]
 
 T = TypeVar("T")
 
@@ -21,18 +24,46 @@ class Execution(Protocol):
     An environment with an attribute ``execution`` finds its agent's service there.
     """
 
-    async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Run ``function(*args)`` and await its result."""
+    async def run(self, function: Callable[..., T], *args: Any, timeout: float | None = None) -> T:
+        """Run ``function(*args)`` and await its result.
+
+        Args:
+            function: What to run.
+            args: Its arguments.
+            timeout: Limit in seconds, from when the function starts; waiting for a free place
+                does not count.
+
+        Raises:
+            DeadlineError: It took longer than ``timeout``.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Finish what runs and free the service."""
+        """Free the service; nothing of it runs afterwards."""
         ...
+
+
+async def bounded(awaitable: Awaitable[T], timeout: float | None) -> T:
+    """Await something for at most so many seconds.
+
+    Raises:
+        DeadlineError: It took longer. A ``TimeoutError`` of its own passes as it is.
+    """
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            return await awaitable
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise DeadlineError(f"not done within {timeout:g} s") from error
 
 
 @attrs.define
 class ThreadExecution:
     """A bounded thread pool, started when first used.
+
+    A thread cannot be stopped: a call that exceeds its limit is no longer waited for, but goes on
+    and keeps its place until it returns. Work that may hang belongs in a ``ProcessExecution``.
 
     Args:
         max_workers: Most calls at a time; more wait.
@@ -40,12 +71,28 @@ class ThreadExecution:
 
     max_workers: int = attrs.field(default=8, validator=attrs.validators.ge(1))
     _pool: ThreadPoolExecutor | None = attrs.field(default=None, init=False)
+    _places: asyncio.Semaphore | None = attrs.field(default=None, init=False)
 
-    async def run(self, function: Callable[..., T], *args: Any) -> T:
+    async def run(self, function: Callable[..., T], *args: Any, timeout: float | None = None) -> T:
         """Run in a worker thread."""
-        if self._pool is None:
+        if self._pool is None or self._places is None:
             self._pool = ThreadPoolExecutor(self.max_workers, thread_name_prefix="focus-env")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+            self._places = asyncio.Semaphore(self.max_workers)
+        pool, places = self._pool, self._places
+        await places.acquire()
+        loop = asyncio.get_running_loop()
+        try:
+            future = pool.submit(function, *args)
+        except BaseException:
+            places.release()
+            raise
+
+        def leave(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(places.release)
+
+        future.add_done_callback(leave)
+        return await bounded(asyncio.wrap_future(future), timeout)
 
     async def aclose(self) -> None:
         """Wait for running calls, drop waiting ones, end the threads."""

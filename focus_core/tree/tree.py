@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["OPEN", "ROOT", "TERMINAL", "TRUNCATED", "Tree"]
+__all__ = ["ASKED", "FOLDED", "OPEN", "ROOT", "TERMINAL", "TRUNCATED", "Tree"]
 
 ROOT = 0
 OPEN, TERMINAL, TRUNCATED = 0, 1, 2
 """What a state is: unfinished, the end of a rollout, or cut without an outcome."""
+ASKED, FOLDED = 1, 2
+"""Of a folding context: the policy is asked for a summary here; the chat was folded here."""
 
 
 class Tree:
@@ -30,8 +32,9 @@ class Tree:
     parent's. ``parent``, ``depth`` (transitions from the root), ``duration`` (transitions on the
     edge), ``launch`` (the continuation that made it) and ``kind`` are integers; ``reward`` (of
     the edge) and ``prediction`` (the critic's, NaN without one) are floats; ``alive`` is 0 on
-    what a failure removed. ``snapshot``, ``messages``, ``workspace`` and ``context`` hold
-    whatever the environment, the agent and the critic keep per state.
+    what a failure removed; ``fold`` is ``ASKED`` before a summary, ``FOLDED`` after a fold, else
+    0. ``snapshot``, ``messages``, ``workspace`` and ``context`` hold whatever the environment,
+    the agent and the critic keep per state.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Tree:
         self.alive = bytearray()
         self.fresh = bytearray()
         self.forkable = bytearray()
+        self.fold = bytearray()
         self.reward = array("d")
         self.prediction = array("d")
         self._start = array("q")
@@ -124,6 +128,7 @@ class Tree:
         self.alive.append(1)
         self.fresh.append(fresh)
         self.forkable.append(0)
+        self.fold.append(0)
         self.reward.append(reward)
         self.prediction.append(prediction)
         self.snapshot.append(None)

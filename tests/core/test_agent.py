@@ -1,9 +1,7 @@
-"""Agents, environments, contexts and workspaces, one transition at a time."""
+"""Agents, environments and contexts, one transition at a time."""
 
 import asyncio
 import math
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -13,10 +11,8 @@ from focus_core import (
     Collector,
     Critic,
     Env,
-    Execution,
     Generation,
     GenerationError,
-    GradingError,
     Independent,
     Policy,
     PreparedPrompt,
@@ -25,10 +21,8 @@ from focus_core import (
     ReplyEnv,
     SamplingParams,
     Segments,
-    Selective,
-    ThreadExecution,
     Transition,
-    Workspace,
+    Turns,
 )
 from focus_core.testing import CountdownEnv, RandomPolicy
 
@@ -69,6 +63,21 @@ def test_the_context_length_leaves_room_or_refuses(scripted):
     assert len(policy.prompts) == 1, "nothing was asked"
     policy.context_length = None
     assert agent.room(10**6) == 4
+
+
+def test_a_turn_is_one_transition(collect, scripted):
+    policy = scripted([4, 4, 4, 4, 0], [6, 0])
+    collection, only = rollout(policy, Conversation("8"), collect, context=Turns(5))
+    assert [params.max_tokens for params in policy.params] == [5, 5]
+    assert collection.counts["transitions"] == len(only.turns) == 2
+    assert Turns().transition_tokens(SamplingParams(max_tokens=7)) == 7
+
+
+def test_a_turn_longer_than_its_limit_goes_on_if_the_environment_lets_it(collect, scripted):
+    policy = scripted([4, 4], [4, 0])
+    _, only = rollout(policy, Conversation(), collect, context=Turns(2))
+    assert policy.prompts == [[5, 3], [5, 3, 4, 4]]
+    assert [turn.tokens for turn in only.turns] == [[4, 4, 4, 0]]
 
 
 def answer(tokens=(1, 2), logprobs=(-0.5, -0.5), stop="length"):
@@ -182,6 +191,21 @@ def test_the_system_prompt_comes_first(scripted):
     assert Agent(scripted(), env, system_prompt="6").first_messages(env, problem) == (
         {"role": "system", "content": "6"},
         user,
+    )
+
+
+def test_there_is_one_system_message(scripted):
+    """The agent's prompt comes before what the environment's own says; templates take one."""
+    chat = [{"role": "system", "content": "7", "name": "x"}, {"role": "user", "content": "8"}]
+    env = ReplyEnv(RandomPolicy().decode, max_tokens=10)
+    assert Agent(scripted(), env, system_prompt="6").first_messages(env, Problem(chat)) == (
+        {"role": "system", "content": "6\n\n7", "name": "x"},
+        chat[1],
+    )
+    chat[0] = {"role": "system", "content": [{"type": "text", "text": "7"}]}
+    assert Agent(scripted(), env, system_prompt="6").first_messages(env, Problem(chat)) == (
+        {"role": "system", "content": "6"},
+        *chat,
     )
 
 
@@ -388,203 +412,7 @@ def test_a_prompt_that_fills_the_context_is_a_failure(collect, scripted):
     assert "leave no room" in str(failure.error)
 
 
-# Environments -----------------------------------------------------------------------------------
-
-
-class Length(ReplyEnv):
-    async def grade(self, text):
-        return float(len(text.split()))
-
-
-def steps(env, *replies):
-    async def inside():
-        return [await env.step(Reply(tokens, "", reason)) for tokens, reason in replies]
-
-    return run(inside())
-
-
-def test_a_reply_env_grades_once_when_the_reply_is_over():
-    env = Length(RandomPolicy().decode, max_tokens=10)
-    env.reset(Problem("?"))
-    first, second = steps(env, ((1, 2), "length"), ((3, 0), "stop"))
-    assert first == Transition()
-    assert second == Transition(4.0, done=True, metrics={"finished": 1.0})
-
-
-def test_a_reply_env_grades_an_unfinished_reply_at_its_limit():
-    env = Length(RandomPolicy().decode, max_tokens=3)
-    env.reset(Problem("?"))
-    first, second = steps(env, ((1, 2), "length"), ((3,), "length"))
-    assert not first.done
-    assert second == Transition(3.0, done=True, metrics={"finished": 0.0})
-
-
-def test_a_reply_env_branches():
-    env = Length(RandomPolicy().decode, max_tokens=10)
-    env.reset(Problem("?"))
-    steps(env, ((1, 2), "length"))
-    state = env.snapshot()
-    assert steps(env, ((3, 3, 0), "stop"))[0].reward == 5.0
-    env.restore(state)
-    assert steps(env, ((0,), "stop"))[0].reward == 3.0
-    env.reset(Problem("?"))
-    assert steps(env, ((0,), "stop"))[0].reward == 1.0
-
-
-def test_a_reply_env_takes_text_or_messages():
-    env = Length(RandomPolicy().decode, max_tokens=10)
-    assert env.reset(Problem("hi")) == ({"role": "user", "content": "hi"},)
-    chat = [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]
-    assert env.reset(Problem(chat)) == tuple(chat)
-    with pytest.raises(NotImplementedError):
-        run(ReplyEnv(str, 3).grade("x"))
-
-
-def test_grading_errors_fail_the_rollout(collect, scripted):
-    class Broken(ReplyEnv):
-        async def grade(self, text):
-            raise GradingError("the grader is down")
-
-    policy = scripted([4, 0])
-    collection = collect(
-        Collector(
-            Agent(policy, Broken(policy.decode, 5)),
-            critic=Critic.constant(0.5),
-            search=Independent(1),
-        ),
-        Problem("5"),
-    )
-    (failure,) = collection.failures
-    assert isinstance(failure.error, GradingError)
-    assert collection.returns == []
-
-
-# Execution, workspaces, contracts ---------------------------------------------------------------
-
-
-def test_the_environments_execution_runs_beside_the_loop_and_is_closed(collect, scripted):
-    threads = []
-
-    class Blocking(CountdownEnv):
-        execution = None
-
-        async def step(self, reply):
-            threads.append(await self.execution.run(threading.current_thread))
-            return Transition(1.0, done=True)
-
-    env = Blocking()
-    collector = Collector(
-        Agent(scripted([4, 0], [4, 0]), env), critic=Critic.constant(0.5), search=Independent(2)
-    )
-    assert not collect(collector).failures
-    assert env.execution is None, "only copies are given one"
-    assert threading.main_thread() not in threads
-    assert not any(thread.is_alive() for thread in threads), "the collector ended what it opened"
-
-
-def test_an_execution_of_ones_own_stays_open(collect, scripted):
-    class Own(ThreadExecution):
-        closed = False
-
-        async def aclose(self):
-            self.closed = True
-
-    own = Own()
-    collector = Collector(
-        Agent(scripted([4, 0]), CountdownEnv(1), execution=own),
-        critic=Critic.constant(0.5),
-        search=Independent(1),
-    )
-    collect(collector)
-    assert not own.closed
-
-
-def test_a_thread_execution_is_bounded_and_ends():
-    async def inside():
-        execution = ThreadExecution(2)
-        await execution.aclose()
-        running, most = 0, 0
-        lock = threading.Lock()
-
-        def work():
-            nonlocal running, most
-            with lock:
-                running += 1
-                most = max(most, running)
-            time.sleep(0.01)
-            with lock:
-                running -= 1
-
-        await asyncio.gather(*(execution.run(work) for _ in range(8)))
-        await execution.aclose()
-        assert most == 2
-        with pytest.raises(ZeroDivisionError):
-            await execution.run(divmod, 1, 0)
-        await execution.aclose()
-
-    before = threading.active_count()
-    run(inside())
-    assert threading.active_count() <= before
-    assert isinstance(ThreadExecution(), Execution)
-
-
-def test_workspaces_fork_and_refuse_to_be_left():
-    workspace = Workspace({"a/b.txt": b"1"})
-    assert workspace.read("a/./b.txt") == b"1"
-    fork = workspace.fork()
-    fork.delete("a/b.txt")
-    assert list(workspace) == ["a/b.txt"]
-    for path in ("/etc/passwd", "../x", "a/../../x", "", "."):
-        with pytest.raises(ValueError, match="leaves the workspace"):
-            workspace.write(path, b"")
-    with pytest.raises(FileNotFoundError, match="no file 'c'"):
-        workspace.read("c")
-    with pytest.raises(FileNotFoundError):
-        fork.delete("a/b.txt")
-
-
-class Files(CountdownEnv):
-    """Appends each reply to a file."""
-
-    workspace = None
-    seen = None
-
-    async def step(self, reply):
-        try:
-            so_far = self.workspace.read("log")
-        except FileNotFoundError:
-            so_far = b""
-        self.workspace.write("log", so_far + b"%d;" % reply.tokens[0])
-        transition = await super().step(reply)
-        self.seen.append((tuple(self.said), self.workspace.read("log")))
-        return transition
-
-
-def test_files_are_branched_with_the_state(collect):
-    env = Files(3)
-    env.seen = []
-    start = Workspace({"log": b"start;"})
-    collector = Collector(
-        Agent(RandomPolicy(end=0.0), env, context=Segments(1)),
-        critic=Critic.constant(0.5),
-        search=Selective(budget=8, warmup=9, max_concurrency=3),
-    )
-    collection = collect(collector, Problem("5"), workspace=start)
-    assert not collection.failures
-    assert len(env.seen) > 9
-    for said, log in env.seen:
-        assert log == b"start;" + b"".join(b"%d;" % token for token in said)
-    assert start.read("log") == b"start;", "the caller's own files are untouched"
-
-
-def test_an_attribute_named_workspace_may_be_anything(collect, scripted):
-    class Somewhere(CountdownEnv):
-        workspace = "/tmp/elsewhere"
-
-    collector = Collector(
-        Agent(scripted([4, 0]), Somewhere()), critic=Critic.constant(0.5), search=Independent(1)
-    )
-    assert not collect(collector).failures
+# Contracts --------------------------------------------------------------------------------------
 
 
 def test_what_can_be_branched(scripted):
@@ -630,3 +458,5 @@ def test_sampling_numbers_that_make_no_sense_are_refused(name, value):
         SamplingParams(**{name: value})
     with pytest.raises(ValueError, match="tokens"):
         Segments(0)
+    with pytest.raises(ValueError, match="max_tokens"):
+        Turns(0)

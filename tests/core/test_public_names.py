@@ -9,17 +9,19 @@ import pytest
 import focus_core
 
 NAMES = """
-    ActorRecord Agent Batch BatchCollected BestFirst BetaBernoulli Calibration Collection
+    ActorRecord Agent BadCall Batch BatchCollected BestFirst BetaBernoulli Calibration Collection
     CollectionError Collector CollectorFor Context ConverterSpec Credit Critic CriticError
-    CriticRecord CriticSink DataError DataWarning DeadlineError DirectBranchTd Env Execution
-    Failure Fifo FocusError Frontier Gaussian Generation GenerationError GradingError GroupCentered
-    Independent JsonlDirectory Lane LaneSpec Limits ObserverSpec Observers OffPolicyError Order
-    PluginError Policy PolicyEvaluated PolicyPublished PreparedPrompt Problem Progress Recipe
-    RecordError RecordsDelivered RefinedTd Reply ReplyEnv Rollout Row RunFinished RunStarted
-    RunStatus SamplingParams Search Segments Selective Sequential Shuffled Span StaleBatchError
-    StepFinished StepReport Task TaskDefaults TaskSpec ThreadExecution TokenEntropy Trainer
-    TrainerError TrainerSpec Transition Tree Turn UnknownNameError UpdateStarted UsageError Values
-    Workspace check_batch collect_records hookimpl read_rows run_schedule
+    CriticRecord CriticSink DataError DataWarning DeadlineError Dialect DirectBranchTd Env
+    Execution ExecutionError Failure Fifo FocusError FoldError Folding Frontier Gaussian Generation
+    GenerationError GradingError GroupCentered Hermes Independent JsonlDirectory Lane LaneSpec
+    Limits ObserverSpec Observers OffPolicyError Order Parsed PluginError Policy PolicyEvaluated
+    PolicyPublished PreparedPrompt Problem ProcessExecution Progress QwenXml Recipe RecordError
+    RecordsDelivered RefinedTd Reply ReplyEnv Rollout Row RunFinished RunStarted RunStatus
+    SamplingParams Search Segments Selective Sequential Shuffled Span StaleBatchError StepFinished
+    StepReport Task TaskDefaults TaskSpec ThreadExecution TokenEntropy Tool ToolCall ToolEnv
+    ToolState Trainer TrainerError TrainerSpec Transition Tree Turn Turns UnknownNameError
+    UpdateStarted UsageError Values Workspace check_batch collect_records find_dialect hookimpl
+    read_rows run_schedule
 """.split()  # noqa: SIM905  # a list of 75 strings is not read
 
 FIXED = """

@@ -1,0 +1,216 @@
+"""Workspaces: content-addressed, branched with the state, safe on disk."""
+
+import os
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from focus_core import (
+    Agent,
+    Collector,
+    Critic,
+    DataError,
+    Independent,
+    Problem,
+    Segments,
+    Selective,
+    Workspace,
+)
+from focus_core.testing import CountdownEnv, RandomPolicy
+
+
+def test_workspaces_fork_and_refuse_to_be_left():
+    workspace = Workspace({"a/b.txt": b"1"})
+    assert workspace.read("a/./b.txt") == b"1"
+    fork = workspace.fork()
+    fork.delete("a/b.txt")
+    assert list(workspace) == ["a/b.txt"]
+    for path in ("/etc/passwd", "../x", "a/../../x", "", "."):
+        with pytest.raises(ValueError, match="leaves the workspace"):
+            workspace.write(path, b"")
+    with pytest.raises(FileNotFoundError, match="no file 'c'"):
+        workspace.read("c")
+    with pytest.raises(FileNotFoundError):
+        fork.delete("a/b.txt")
+
+
+class Files(CountdownEnv):
+    """Appends each reply to a file."""
+
+    workspace = None
+    seen = None
+
+    async def step(self, reply):
+        try:
+            so_far = self.workspace.read("log")
+        except FileNotFoundError:
+            so_far = b""
+        self.workspace.write("log", so_far + b"%d;" % reply.tokens[0])
+        transition = await super().step(reply)
+        self.seen.append((tuple(self.said), self.workspace.read("log")))
+        return transition
+
+
+def test_files_are_branched_with_the_state(collect):
+    env = Files(3)
+    env.seen = []
+    start = Workspace({"log": b"start;"})
+    collector = Collector(
+        Agent(RandomPolicy(end=0.0), env, context=Segments(1)),
+        critic=Critic.constant(0.5),
+        search=Selective(budget=8, warmup=9, max_concurrency=3),
+    )
+    collection = collect(collector, Problem("5"), workspace=start)
+    assert not collection.failures
+    assert len(env.seen) > 9
+    for said, log in env.seen:
+        assert log == b"start;" + b"".join(b"%d;" % token for token in said)
+    assert start.read("log") == b"start;", "the caller's own files are untouched"
+
+
+def test_an_attribute_named_workspace_may_be_anything(collect, scripted):
+    class Somewhere(CountdownEnv):
+        workspace = "/tmp/elsewhere"
+
+    collector = Collector(
+        Agent(scripted([4, 0]), Somewhere()), critic=Critic.constant(0.5), search=Independent(1)
+    )
+    assert not collect(collector).failures
+
+
+# Contents ---------------------------------------------------------------------------------------
+
+
+def test_equal_contents_are_kept_once():
+    big = os.urandom(1000)
+    one = Workspace({"a": big, "b": bytes(bytearray(big))})
+    other = Workspace({"c": bytes(bytearray(big))})
+    assert one.read("a") is one.read("b") is other.read("c")
+    assert pickle.loads(pickle.dumps(one)).read("a") is one.read("a")
+
+
+def test_a_fork_copies_no_table_until_a_write():
+    one = Workspace({f"{i}": b"" for i in range(100)})
+    fork = one.fork()
+    assert fork._files is one._files
+    fork.write("0", b"x")
+    assert fork._files is not one._files
+    one.write("1", b"y")
+    assert (one.read("0"), fork.read("1")) == (b"", b"")
+
+
+paths = st.sampled_from(["a", "b", "c/d", "c/e", "f/g/h"])
+contents = st.sampled_from([b"", b"1", b"22", b"a"])
+edits = st.lists(st.tuples(st.integers(0, 3), st.none() | st.tuples(paths, st.none() | contents)))
+
+
+@given(edits)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_forks_are_independent_copies(script):
+    """Against dictionaries copied whole: any order of forks, writes and deletions."""
+    workspaces, models = [Workspace()], [{}]
+    for index, edit in script:
+        index %= len(workspaces)
+        if edit is None:
+            workspaces.append(workspaces[index].fork())
+            models.append(dict(models[index]))
+            continue
+        path, content = edit
+        if content is not None:
+            workspaces[index].write(path, content)
+            models[index][path] = content
+        elif path in models[index]:
+            workspaces[index].delete(path)
+            del models[index][path]
+    for workspace, model in zip(workspaces, models, strict=True):
+        assert {path: workspace.read(path) for path in workspace} == model
+        assert workspace.size == sum(map(len, model.values()))
+        assert workspace.digest == Workspace(model).digest
+    for a, one in zip(workspaces, models, strict=True):
+        for b, other in zip(workspaces, models, strict=True):
+            assert (a.digest == b.digest) is (one == other)
+
+
+def test_digests_do_not_confuse_names_with_contents():
+    trees = [{"a": b"b"}, {"ab": b""}, {"a": b"", "b": b""}, {"b": b"a"}, {}, {"a/b": b""}]
+    assert len({Workspace(files).digest for files in trees}) == len(trees)
+
+
+def test_a_file_is_no_folder():
+    workspace = Workspace({"a/b": b""})
+    with pytest.raises(IsADirectoryError, match="'a' is a folder"):
+        workspace.write("a", b"")
+    with pytest.raises(NotADirectoryError, match="'a/b' is a file"):
+        workspace.write("a/b/c", b"")
+    with pytest.raises(ValueError, match="leaves the workspace"):
+        workspace.write("a\0b", b"")
+
+
+def test_size_is_limited():
+    workspace = Workspace({"a": b"123"}, max_bytes=4)
+    workspace.write("a", b"1234")
+    with pytest.raises(ValueError, match=r"'b' makes 5 bytes.*at most 4"):
+        workspace.write("b", b"1")
+    fork = workspace.fork()
+    fork.delete("a")
+    fork.write("b", b"1")
+    assert (workspace.size, fork.size, list(workspace)) == (4, 1, ["a"])
+    with pytest.raises(ValueError, match="at most 4"):
+        fork.write("b", b"12345")
+
+
+# Directories ------------------------------------------------------------------------------------
+
+
+def test_to_a_directory_and_back(tmp_path):
+    files = {
+        "a.txt": b"1",
+        "b/c/d.bin": bytes(range(256)),
+        "b/e": b"",
+        "\N{GREEK SMALL LETTER PI}": b"3",
+    }
+    workspace = Workspace(files)
+    workspace.write_to(tmp_path / "new/er")
+    assert (tmp_path / "new/er/b/c/d.bin").read_bytes() == files["b/c/d.bin"]
+    again = Workspace.from_directory(tmp_path / "new/er")
+    assert again.digest == workspace.digest
+    with pytest.raises(DataError, match=r"is not empty.*new or empty"):
+        workspace.write_to(tmp_path / "new")
+
+
+def test_links_and_devices_are_refused(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    for make in (
+        lambda path: path.symlink_to("/etc/passwd"),
+        lambda path: path.symlink_to("/etc"),
+        lambda path: path.symlink_to("file"),
+        os.mkfifo,
+    ):
+        path = tmp_path / "odd"
+        make(path)
+        with pytest.raises(DataError, match=r"odd: is neither a file nor a folder"):
+            Workspace.from_directory(tmp_path)
+        path.unlink()
+    assert list(Workspace.from_directory(tmp_path)) == ["file"]
+    with pytest.raises(DataError, match="is no directory"):
+        Workspace.from_directory(tmp_path / "file")
+
+
+def test_writing_follows_no_link(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "a").symlink_to(outside)
+    with pytest.raises(DataError, match="is not empty"):
+        Workspace({"a/b": b"x"}).write_to(target)
+    assert not any(outside.iterdir())
+
+
+def test_a_directory_beyond_the_limit_is_refused_unread(tmp_path):
+    with (tmp_path / "huge").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(DataError, match=r"huge: the files below .* exceed 10 bytes"):
+        Workspace.from_directory(tmp_path, max_bytes=10)
