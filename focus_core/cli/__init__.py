@@ -8,6 +8,7 @@ import sys
 import typer
 
 from focus_core.cli._common import guarded
+from focus_core.cli.check import check
 from focus_core.cli.collect import collect
 from focus_core.cli.evaluate import evaluate
 from focus_core.cli.plugins import plugins
@@ -26,6 +27,7 @@ app.command()(guarded(train))
 app.command()(guarded(collect))
 app.command("eval")(guarded(evaluate))
 app.command()(guarded(plugins))
+app.command()(guarded(check))
 
 
 def main() -> None:

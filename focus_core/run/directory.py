@@ -6,6 +6,7 @@
     metrics.jsonl       one step report a line
     evaluations.jsonl   one evaluation a line
     critic-targets/     critic records, one file per batch
+    lanes/NAME/         records of the plug-ins' lanes, one file per batch
     checkpoints/        what the trainer saved
     state.json          the newest checkpoint and the progress it holds; replaced atomically
 """
@@ -133,7 +134,8 @@ class RunDirectory:
         if len(kept) < len(lines):
             write_atomically(path, "".join(line + "\n" for line in kept))
             changed.append(path.name)
-        for path in sorted(self.critic_targets.glob("*.jsonl")):
+        records = [*self.critic_targets.glob("*.jsonl"), *self.lanes.glob("*/*.jsonl")]
+        for path in sorted(records):
             with path.open(encoding="utf-8") as file:
                 record = json.loads(file.readline())
             if _batch(record["metadata"]["training"]) >= progress.batch:
@@ -158,6 +160,11 @@ class RunDirectory:
     def critic_targets(self) -> Path:
         """Where critic records go unless told otherwise."""
         return self.path / "critic-targets"
+
+    @property
+    def lanes(self) -> Path:
+        """Where records of the plug-ins' lanes go, a directory each."""
+        return self.path / "lanes"
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
         line = json.dumps(to_json(value), allow_nan=False) + "\n"

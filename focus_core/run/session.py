@@ -10,8 +10,10 @@ from typing import Any, Literal, cast
 import attrs
 
 from focus_core.collect import Collector
-from focus_core.errors import UnknownNameError, UsageError
+from focus_core.errors import PluginError, UnknownNameError, UsageError
 from focus_core.events import RunFinished, RunStarted
+from focus_core.export import ACTOR, CRITIC
+from focus_core.lanes import Lane
 from focus_core.observers import Observers
 from focus_core.options import build, closest, evolve, options_of
 from focus_core.plugins import Plugins, resolve
@@ -44,6 +46,7 @@ class Prepared:
     eval_problems: Sequence[Problem]
     collector_for: CollectorFor
     trainer: Trainer
+    lanes: Sequence[Lane] = ()
 
 
 def prepare(
@@ -91,7 +94,28 @@ def prepare(
         raise
     except Exception:  # a task that uses its policy here: told with its first tree
         pass
-    return Prepared(config, task, problems, held_out[:limit], collector_for, trainer)
+    lanes = _lanes(plugins, config)
+    return Prepared(config, task, problems, held_out[:limit], collector_for, trainer, lanes)
+
+
+def _lanes(plugins: Plugins, config: RunConfig) -> Sequence[Lane]:
+    """The lanes kept beside actor and critic: those asked for, else all that are installed.
+
+    Raises:
+        UsageError: There is no such lane, or the run keeps it anyway.
+        PluginError: A lane is no lane, or not for a sink.
+    """
+    own = (ACTOR.name, CRITIC.name)
+    names = [name for name in plugins.specs("lane") if name not in own]
+    if config.lanes is not None:
+        names = list(dict.fromkeys(config.lanes))
+        if kept := [name for name in names if name in own]:
+            raise UsageError(f"--lane {kept[0]}: every run has this lane; name others")
+    lanes = [plugins.make("lane", name, {}) for name in names]
+    for name, lane in zip(names, lanes, strict=True):
+        if not isinstance(lane, Lane) or lane.consumer != "sink":
+            raise PluginError(f"lane {name!r} is none for a sink; see 'focus check lane {name}'")
+    return lanes
 
 
 class _Nobody:
@@ -175,7 +199,8 @@ async def train(
         return await _measure(policy, prepared)
 
     observers.notify(
-        "focus_run_started", RunStarted(config=attrs.asdict(config), steps=config.steps)
+        "focus_run_started",
+        RunStarted(config=attrs.asdict(config), steps=config.steps, directory=str(directory.path)),
     )
     try:
         async with trainer:
@@ -189,6 +214,10 @@ async def train(
                     problems_per_step=config.problems_per_step
                     or prepared.task.defaults.problems_per_step,
                     critic_sink=JsonlDirectory(config.critic_output or directory.critic_targets),
+                    lanes={
+                        lane.name: (lane, JsonlDirectory(directory.lanes / lane.name))
+                        for lane in prepared.lanes
+                    },
                     on_step=on_step,
                     min_abs_advantage=config.min_abs_advantage,
                     allow_partial=config.allow_partial,

@@ -1,4 +1,4 @@
-"""Small doubles: a random policy, an environment that counts, a trainer that records."""
+"""Small doubles: random policies, an environment that counts, a trainer that records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from focus_core.policy import Generation, PreparedPrompt, SamplingParams
 from focus_core.records import ActorRecord, Batch, Problem
 from focus_core.trainer import RunStatus
 
-__all__ = ["CountdownEnv", "RandomPolicy", "RecordingTrainer"]
+__all__ = ["CountdownEnv", "RandomPolicy", "RecordingTrainer", "TextPolicy"]
 
 
 class RandomPolicy:
@@ -87,6 +87,40 @@ class RandomPolicy:
     async def aclose(self) -> None:
         """No more answers."""
         self.closed = True
+
+
+class TextPolicy(RandomPolicy):
+    """A random policy that reads and writes text: a token is a byte.
+
+    Token 0 ends a turn, 1 to 4 open one (system, user, assistant, tool), and byte ``b`` is token
+    ``5 + b``. It says printable ASCII, and renders any message whose content is text.
+
+    Args:
+        end: Probability of token 0; the printable characters share the rest evenly.
+        version: The snapshot's name.
+        seed: Of the draws of requests that carry none.
+    """
+
+    def __init__(self, *, end: float = 0.02, version: int | str = 0, seed: int = 0) -> None:
+        super().__init__(5 + 256, version=version, seed=seed)
+        self.probabilities[:] = 0.0
+        self.probabilities[5 + 32 : 5 + 127] = (1.0 - end) / 95
+        self.probabilities[0] = end
+
+    def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
+        """Each message as its role's token, its bytes, and token 0."""
+        tokens: list[int] = []
+        for message in messages:
+            tokens.append(("system", "user", "assistant", "tool").index(message["role"]) + 1)
+            tokens += [5 + byte for byte in message["content"].encode()]
+            tokens.append(0)
+        return PreparedPrompt([*tokens, 3])
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The bytes as text; the first five tokens by name."""
+        names = ("<end>", "<system>", "<user>", "<assistant>", "<tool>")
+        parts = (bytes([t - 5]) if t > 4 else names[t].encode() for t in tokens)
+        return b"".join(parts).decode(errors="replace")
 
 
 class CountdownEnv:
