@@ -175,7 +175,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     from focus_core.progress import Progress
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import RunDirectory
-    from focus_core.run.session import prepare, train
+    from focus_core.run.session import lanes_of, prepare, train
 
     plugins = load_plugins()
     start = Progress()
@@ -193,6 +193,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     path = resume or run_dir or _new_directory(config)
     options |= {"checkpoint_dir": str((path / "checkpoints").resolve()), "seed": config.seed}
     prepared = prepare(plugins, config, options)
+    lanes = lanes_of(plugins, config)
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
     out = sys.stderr if json else sys.stdout
@@ -205,7 +206,9 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     if json:
         observers.append(JsonLines(sys.stdout))
     observers += [resolve(spec)() for spec, _ in plugins.specs("observer").values()]
-    reports = run(train(prepared, directory, start=start, observers=Observers(observers)))
+    reports = run(
+        train(prepared, directory, start=start, observers=Observers(observers), lanes=lanes)
+    )
     if len(reports) < config.steps:
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "

@@ -30,7 +30,7 @@ from focus_core.sinks import JsonlDirectory
 from focus_core.task import CollectorFor, Task
 from focus_core.trainer import RunStatus, Trainer
 
-__all__ = ["Prepared", "prepare", "train"]
+__all__ = ["Prepared", "lanes_of", "prepare", "train"]
 
 SEARCHES: Mapping[str, type[Any]] = {"selective": Selective, "independent": Independent}
 RECIPES: Mapping[str, type[Any]] = {"direct": DirectBranchTd, "group": GroupCentered}
@@ -46,7 +46,6 @@ class Prepared:
     eval_problems: Sequence[Problem]
     collector_for: CollectorFor
     trainer: Trainer
-    lanes: Sequence[Lane] = ()
 
 
 def prepare(
@@ -94,11 +93,10 @@ def prepare(
         raise
     except Exception:  # a task that uses its policy here: told with its first tree
         pass
-    lanes = _lanes(plugins, config)
-    return Prepared(config, task, problems, held_out[:limit], collector_for, trainer, lanes)
+    return Prepared(config, task, problems, held_out[:limit], collector_for, trainer)
 
 
-def _lanes(plugins: Plugins, config: RunConfig) -> Sequence[Lane]:
+def lanes_of(plugins: Plugins, config: RunConfig) -> Sequence[Lane]:
     """The lanes kept beside actor and critic: those asked for, else all that are installed.
 
     Raises:
@@ -113,8 +111,10 @@ def _lanes(plugins: Plugins, config: RunConfig) -> Sequence[Lane]:
             raise UsageError(f"--lane {kept[0]}: every run has this lane; name others")
     lanes = [plugins.make("lane", name, {}) for name in names]
     for name, lane in zip(names, lanes, strict=True):
-        if not isinstance(lane, Lane) or lane.consumer != "sink":
-            raise PluginError(f"lane {name!r} is none for a sink; see 'focus check lane {name}'")
+        if not isinstance(lane, Lane) or (lane.name, lane.consumer) != (name, "sink"):
+            raise PluginError(
+                f"lane {name!r} cannot be kept; 'focus check lane {name}' says what to mend"
+            )
     return lanes
 
 
@@ -182,8 +182,9 @@ async def train(
     *,
     start: Progress,
     observers: Observers,
+    lanes: Sequence[Lane] = (),
 ) -> list[StepReport]:
-    """Run it.
+    """Run it; ``lanes`` are kept in the directory beside the critic's targets.
 
     Raises:
         Exception: Whatever failed first; the trainer is closed with the status either way.
@@ -216,7 +217,7 @@ async def train(
                     critic_sink=JsonlDirectory(config.critic_output or directory.critic_targets),
                     lanes={
                         lane.name: (lane, JsonlDirectory(directory.lanes / lane.name))
-                        for lane in prepared.lanes
+                        for lane in lanes
                     },
                     on_step=on_step,
                     min_abs_advantage=config.min_abs_advantage,

@@ -38,9 +38,13 @@ class EnvContract(Contract):
     problem: Problem = Problem("1 2", "3", id="p")
     longest_hold: float = 0.5
 
+    def policies(self) -> Sequence[Policy]:
+        """Who acts in the environment: two that say random text, one at length, one tersely."""
+        return TextPolicy(), TextPolicy(end=0.5)
+
     def policy(self) -> Policy:
-        """Whose ``decode`` the environment may hold; a random one over bytes of text."""
-        return TextPolicy()
+        """Whose ``decode`` the environment may hold: the first of ``policies``."""
+        return self.policies()[0]
 
     def env(self) -> tuple[Any, Problem]:
         """A fresh environment and a problem for it."""
@@ -174,41 +178,40 @@ class EnvContract(Contract):
         )
 
     @contract()
-    async def test_restore_repeats(self) -> None:
-        """A state can be restored any number of times, and each continuation of it is the same."""
-        env, replies = await self._begun()
-        name = type(env).__name__
-        state = env.snapshot()
-        straight = await _observed(env, replies[1])
-        for attempt in ("restored", "restored again"):
-            branch = self._copy()
-            branch.restore(state)
-            require(
-                await _observed(branch, replies[1]) == straight,
-                f"{name}, {attempt}, went on otherwise than the original; snapshot() must hold all "
-                "that step() reads, and restore() must put all of it back",
-            )
+    async def test_restore_goes_on(self) -> None:
+        """A restored state goes on as the original would have."""
+        original, replies = await self._begun()
+        straight = await _observed(original, replies[1])
+        env, _ = await self._begun()
+        branch = self._copy()
+        branch.restore(env.snapshot())
+        require(
+            await _observed(branch, replies[1]) == straight,
+            f"{type(env).__name__}, restored, went on otherwise than the original; snapshot() must "
+            "hold all that step() reads, and restore() must put all of it back",
+        )
 
     @contract()
     async def test_branches_are_apart(self) -> None:
-        """Two branches of one state, stepped in turns, see only their own history."""
+        """Branches of one state see only their own history, stepped in turns or later."""
+        expected = []
+        for place in (1, 2, 1):
+            env, replies = await self._begun()
+            branch = self._copy()
+            branch.restore(env.snapshot())
+            expected.append(await _observed(branch, replies[place]))
         env, replies = await self._begun()
         name = type(env).__name__
         state = env.snapshot()
-
-        async def alone(reply: Reply) -> Any:
-            branch = self._copy()
-            branch.restore(state)
-            return await _observed(branch, reply)
-
-        expected = [await alone(replies[1]), await alone(replies[2])]
         one, other = self._two()
         one.restore(state)
         other.restore(state)
         found = [await _observed(one, replies[1]), await _observed(other, replies[2])]
+        late = self._copy()
+        late.restore(state)
         require(
-            found == expected,
-            f"two branches of one state of {name} disturb each other; restore() must not hand the "
+            [*found, await _observed(late, replies[1])] == expected,
+            f"branches of one state of {name} disturb each other; restore() must not hand the "
             "snapshot's own lists or dicts to an environment that changes them",
         )
 

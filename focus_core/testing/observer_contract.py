@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +26,14 @@ from focus_core.records import Problem
 from focus_core.schedule import run_schedule
 from focus_core.search import Selective
 from focus_core.testing._looking import form
-from focus_core.testing.contract import Broken, Contract, contract, require, scratch_directory
+from focus_core.testing.contract import (
+    Broken,
+    Contract,
+    NotApplicable,
+    contract,
+    require,
+    scratch_directory,
+)
 from focus_core.testing.fakes import CountdownEnv, RandomPolicy, RecordingTrainer
 
 __all__ = ["ObserverContract", "example_events"]
@@ -55,9 +64,13 @@ for _hook in RUN_HOOKS:
     setattr(_Recorder, _hook, _keeping(_hook))
 
 
-@functools.cache
 def example_events() -> Sequence[tuple[str, Any]]:
-    """The hooks and events of a run of two updates, from start to end."""
+    """The hooks and events of a run of two updates, from start to end, made anew."""
+    return copy.deepcopy(_events())
+
+
+@functools.cache
+def _events() -> Sequence[tuple[str, Any]]:
     recorder = _Recorder()
 
     def collector_for(policy: Policy, problem: Problem) -> Collector:
@@ -152,21 +165,22 @@ class ObserverContract(Contract):
         """An observer changes nothing of what it is told: the run goes on with it."""
         events = example_events()
         before = [form(event) for _, event in events]
-        try:
+        with contextlib.suppress(Broken):  # an error is another contract's
             self._tell(events)
-            for (hook, event), was in zip(events, before, strict=True):
-                require(
-                    form(event) == was,
-                    f"{hook} changed the event it was told; copy what you change",
-                )
-        finally:
-            if [form(event) for _, event in events] != before:
-                example_events.cache_clear()
+        for (hook, event), was in zip(events, before, strict=True):
+            require(
+                form(event) == was, f"{hook} changed the event it was told; copy what you change"
+            )
 
     @contract()
     def test_does_not_hold_the_run(self) -> None:
         """No event takes long: a run waits for its observers."""
-        held = min(self._tell(example_events()) for _ in range(3))
+        held = math.inf
+        for _ in range(3):
+            with contextlib.suppress(Broken):  # an error is another contract's
+                held = min(held, self._tell(example_events()))
+        if held == math.inf:
+            raise NotApplicable("the observer fails")
         require(
             held < self.longest_hold,
             f"an event took {held:.2f} s; hand slow work to a thread and return",

@@ -286,8 +286,10 @@ class PolicyContract(Contract):
         """A reply ends where the context is full, and a full context is refused."""
         async with self.policy() as policy:
             length = getattr(policy, "context_length", None)
-            if length is None or length > self.longest_prompt:
-                raise NotApplicable(f"the context is longer than {self.longest_prompt} tokens")
+            if length is None:
+                raise NotApplicable("the policy has no context_length")
+            if length > self.longest_prompt:
+                raise NotApplicable(f"its {length} tokens are more than {self.longest_prompt}")
             filling = itertools.islice(itertools.cycle(self._prompt(policy)), length)
             full = list(filling)
             params = SamplingParams(max_tokens=8, seed=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from focus_core.collect import Collection, Collector
 from focus_core.errors import FocusError, UsageError
 from focus_core.export import export_actor, export_critic
 from focus_core.plugins import resolve
+from focus_core.policy import Policy
 from focus_core.records import Problem
 from focus_core.task import TaskDefaults
 from focus_core.testing._looking import form, require_methods, require_settable
@@ -140,7 +142,8 @@ class TaskContract(EnvContract):
         for problem, other in zip(problems, [*problems[1:], *problems[:1]], strict=True):
             mine = repr(self._chat(problem))
             chats.append((problem, mine))
-            if form(problem.label) == form(other.label):
+            repeats = mine == repr(self._chat(problem))
+            if form(problem.label) == form(other.label) or not repeats:
                 continue
             swapped = dataclasses.replace(problem, label=other.label)
             require(
@@ -180,8 +183,9 @@ class TaskContract(EnvContract):
     @contract()
     async def test_collects_without_failures(self) -> None:
         """Whatever a policy says, collecting fails nowhere, and the records can be written."""
-        for problem in self._problems()[: self.sample]:
-            collection = await self._collected(problem)
+        problems = self._problems()[: self.sample]
+        for problem, policy in itertools.product(problems, self.policies()):
+            collection = await self._collected(problem, policy)
             require(
                 not collection.failures,
                 f"problem {problem.id!r}: a policy that says anything made "
@@ -196,7 +200,7 @@ class TaskContract(EnvContract):
     async def test_collecting_repeats(self) -> None:
         """With one continuation at a time and a seed, a tree is the same each time."""
         problem = self._problems()[0]
-        one, other = await self._collected(problem), await self._collected(problem)
+        one, other = [await self._collected(problem, self.policy()) for _ in range(2)]
         require(
             _columns(one) == _columns(other),
             f"problem {problem.id!r}: the same policy and seed grew another tree the second time; "
@@ -245,8 +249,8 @@ class TaskContract(EnvContract):
         agent = self.subject().collector_for(self.policy(), problem).agent
         return tuple(agent.first_messages(self._of(agent.env), problem))
 
-    async def _collected(self, problem: Problem) -> Collection:
-        collector = self.subject().collector_for(self.policy(), problem)
+    async def _collected(self, problem: Problem, policy: Policy) -> Collection:
+        collector = self.subject().collector_for(policy, problem)
         if attrs.has(type(collector.search)):
             search = attrs.evolve(collector.search, max_concurrency=1)
             collector = attrs.evolve(collector, search=search)

@@ -1,0 +1,9 @@
+"""What this distribution registers."""
+
+from focus_core import ObserverSpec, hookimpl
+
+
+@hookimpl
+def focus_observers() -> list[ObserverSpec]:
+    """The observer ``csv``."""
+    return [ObserverSpec("csv", "steps as a CSV table", "focus_observer_csv.observer:CsvObserver")]
