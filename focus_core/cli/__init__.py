@@ -11,6 +11,7 @@ from focus_core.cli._common import guarded
 from focus_core.cli.check import check
 from focus_core.cli.collect import collect
 from focus_core.cli.evaluate import evaluate
+from focus_core.cli.new import new
 from focus_core.cli.plugins import plugins
 from focus_core.cli.train import train
 
@@ -28,6 +29,7 @@ app.command()(guarded(collect))
 app.command("eval")(guarded(evaluate))
 app.command()(guarded(plugins))
 app.command()(guarded(check))
+app.command()(guarded(new))
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def check(
     import sys
 
     from focus_core.errors import UsageError
-    from focus_core.testing.contract import check as run_contracts
+    from focus_core.testing.base import check as run_contracts
     from focus_core.testing.installed import contracts_of
 
     section = "task" if kind == "task" else "trainer"

@@ -12,7 +12,7 @@ import numpy as np
 
 from focus_core.errors import UsageError
 from focus_core.options import build, options_of
-from focus_core.testing.contract import require
+from focus_core.testing.base import require
 
 __all__ = ["form", "longest_hold", "require_methods", "require_settable"]
 

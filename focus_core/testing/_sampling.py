@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from focus_core.policy import Generation, Policy, SamplingParams
-from focus_core.testing.contract import require
+from focus_core.testing.base import require
 
 __all__ = ["draw", "first_logprobs", "require_frequencies", "tokens_of"]
 

@@ -13,7 +13,7 @@ from focus_core.agent.execution import ThreadExecution
 from focus_core.policy import Policy, SamplingParams
 from focus_core.records import Problem
 from focus_core.testing._looking import form, longest_hold, require_methods
-from focus_core.testing.contract import Contract, NotApplicable, contract, require
+from focus_core.testing.base import Contract, NotApplicable, contract, require
 from focus_core.testing.fakes import TextPolicy
 
 __all__ = ["EnvContract"]

@@ -21,6 +21,8 @@ __all__ = ["CountdownEnv", "RandomPolicy", "RecordingTrainer", "TextPolicy"]
 class RandomPolicy:
     """A context-free policy over a small vocabulary, exact in tokens and log probabilities.
 
+    It samples from its own probabilities whatever the temperature, but for 0, and whatever
+    ``top_p`` and ``top_k``.
     Token 0 ends a turn. ``decode`` writes token ids as words, so text and tokens map one to one.
 
     Args:
@@ -72,17 +74,18 @@ class RandomPolicy:
             raise RuntimeError("this policy is closed")
         await (self._delay(tokens) if self._delay else asyncio.sleep(0))
         draw = self._random if params.seed is None else random.Random(params.seed)
-        return [self._one(draw, params.max_tokens) for _ in range(n)]
-
-    def _one(self, draw: random.Random, max_tokens: int) -> Generation:
-        tokens: list[int] = []
-        while len(tokens) < max_tokens:
-            (token,) = draw.choices(range(len(self.probabilities)), self.probabilities.tolist())
-            tokens.append(token)
-            if token == 0:
-                break
-        logprobs = [float(np.log(self.probabilities[token])) for token in tokens]
-        return Generation(tokens, logprobs, "stop" if tokens[-1] == 0 else "length")
+        probabilities = self.probabilities
+        if params.temperature == 0.0:
+            probabilities = np.eye(len(probabilities))[probabilities.argmax()]
+        weights, stops = probabilities.tolist(), {0, *params.stop}
+        found = []
+        for _ in range(n):
+            said: list[int] = []
+            while len(said) < params.max_tokens and (not said or said[-1] not in stops):
+                said += draw.choices(range(len(weights)), weights)
+            logprobs = np.log(probabilities[said]).tolist()
+            found.append(Generation(said, logprobs, "stop" if said[-1] in stops else "length"))
+        return found
 
     async def aclose(self) -> None:
         """No more answers."""

@@ -8,7 +8,7 @@ from typing import Any
 from focus_core.errors import UnknownNameError
 from focus_core.options import closest, options_of
 from focus_core.plugins import Plugins, resolve
-from focus_core.testing.contract import Contract
+from focus_core.testing.base import Contract
 from focus_core.testing.lane_contract import LaneContract
 from focus_core.testing.observer_contract import ObserverContract
 from focus_core.testing.policy_contract import PolicyContract

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from focus_core.agent.agent import Agent
 from focus_core.agent.context import Segments
 from focus_core.agent.env import Reply, Transition
@@ -18,7 +20,7 @@ from focus_core.recipes import DirectBranchTd, GroupCentered
 from focus_core.records import SCHEMA, Problem
 from focus_core.search import Independent, Selective
 from focus_core.testing._looking import form
-from focus_core.testing.contract import Broken, Contract, NotApplicable, contract, require
+from focus_core.testing.base import Broken, Contract, NotApplicable, contract, require
 from focus_core.testing.fakes import CountdownEnv, RandomPolicy
 
 __all__ = ["LaneContract", "example_collections"]
@@ -190,6 +192,8 @@ class LaneContract(Contract):
     def test_export_leaves_the_tree_alone(self) -> None:
         """Exporting changes neither the tree nor its values nor its advantages."""
         for name, collection in self._branched().items():
+            for node in np.flatnonzero(np.frombuffer(collection.tree.alive, np.uint8)):
+                collection.context(int(node))  # kept once asked for, which is no change
             before = _everything(collection)
             self.subject().export(collection)
             require(

@@ -26,7 +26,7 @@ from focus_core.records import Problem
 from focus_core.schedule import run_schedule
 from focus_core.search import Selective
 from focus_core.testing._looking import form
-from focus_core.testing.contract import (
+from focus_core.testing.base import (
     Broken,
     Contract,
     NotApplicable,

@@ -15,7 +15,7 @@ from focus_core.errors import GenerationError
 from focus_core.policy import Policy, SamplingParams, check_generation
 from focus_core.testing._looking import form, longest_hold, require_methods
 from focus_core.testing._sampling import draw, first_logprobs, require_frequencies, tokens_of
-from focus_core.testing.contract import (
+from focus_core.testing.base import (
     Broken,
     Contract,
     NotApplicable,

@@ -19,7 +19,7 @@ from focus_core.policy import Policy
 from focus_core.records import Problem
 from focus_core.task import TaskDefaults
 from focus_core.testing._looking import form, require_methods, require_settable
-from focus_core.testing.contract import Broken, NotApplicable, contract, require
+from focus_core.testing.base import Broken, NotApplicable, contract, require
 from focus_core.testing.env_contract import EnvContract
 
 __all__ = ["TaskContract"]

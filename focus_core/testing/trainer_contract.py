@@ -14,7 +14,7 @@ from focus_core.policy import Generation, Policy
 from focus_core.records import ActorRecord, Batch, Span
 from focus_core.testing._looking import form, require_methods, require_settable
 from focus_core.testing._sampling import draw, first_logprobs, tokens_of
-from focus_core.testing.contract import (
+from focus_core.testing.base import (
     Broken,
     Contract,
     NotApplicable,

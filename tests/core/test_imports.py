@@ -25,13 +25,14 @@ LAYERS = [
     {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
     {"schedule"},
     {"run"},
+    {"testing"},
     {"cli"},
     {"__main__"},
 ]
 """A module imports from its own layer and those above it in this list."""
 
-BESIDE = {"testing", "__init__"}
-"""``testing`` may import anything; ``__init__`` imports nothing by name."""
+BESIDE = {"__init__"}
+"""It imports nothing by name."""
 
 
 def modules():
@@ -174,7 +175,13 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 """)
 
 
-@pytest.mark.parametrize("command", [(), ("train",), ("collect",), ("eval",), ("plugins",)])
+COMMANDS = ("_common", "check", "collect", "evaluate", "new", "plugins", "train")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(), ("train",), ("collect",), ("eval",), ("plugins",), ("check",), ("new",)],
+)
 def test_help_loads_typer_and_the_commands_and_nothing_else(command):
     typer = empty(*(["one"] if command else []))
     more = loaded(run(*command, "--help")) - typer
@@ -182,7 +189,7 @@ def test_help_loads_typer_and_the_commands_and_nothing_else(command):
     assert {name for name in more if name.split(".")[0] not in light} == {
         "focus_core",
         "focus_core.cli",
-        *(f"focus_core.cli.{n}" for n in ("_common", "collect", "evaluate", "plugins", "train")),
+        *(f"focus_core.cli.{name}" for name in COMMANDS),
     }
     assert not (more | typer) & {"numpy", "pluggy", *HEAVY}
 

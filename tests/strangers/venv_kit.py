@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tests.core.cli_kit import Outcome, environment
 
+ROOT = str(Path(__file__).parents[2])
+
 
 def fresh_environment(folder):
     """An empty environment on top of this one; its site-packages come first.
@@ -40,10 +42,9 @@ def pip_install(python, *folders):
 
 def focus_of(python, *args, cwd, **more):
     """Run ``focus`` in an environment, with every plug-in that it holds."""
-    root = str(Path(__file__).parents[2])
     done = subprocess.run(
         [str(python), "-m", "focus_core", *map(str, args)],
-        env=environment(root, FOCUS_PLUGINS="", **more),
+        env=environment(ROOT, FOCUS_PLUGINS="", **more),
         cwd=cwd,
         capture_output=True,
         text=True,
