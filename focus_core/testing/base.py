@@ -10,7 +10,8 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, Literal
 from unittest import SkipTest
 
 import attrs
@@ -49,6 +50,7 @@ def require(condition: object, message: str) -> None:
     Raises:
         Broken: It is false.
     """
+    __tracebackhide__ = True
     if not condition:
         raise Broken(message)
 
@@ -94,7 +96,7 @@ class Contract:
         spec: What a plug-in registered for the subject, if it did.
     """
 
-    excused: ClassVar[Mapping[str, str]] = {}
+    excused: Mapping[str, str] = MappingProxyType({})
     time_limit: float = 120.0
     spec: Spec | None = None
 

@@ -71,7 +71,7 @@ def contracts_of(
         made = _Observer(make)
     made.spec = spec
     made.check_excuses(excused or {})
-    made.excused = dict(excused or {})  # type: ignore[misc]  # this object's own
+    made.excused = dict(excused or {})
     made.subject()  # what cannot be made is one mistake, not one broken contract each
     return made
 

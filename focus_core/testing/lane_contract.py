@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -86,6 +87,10 @@ class LaneContract(Contract):
             self.spec is None or lane.name == self.spec.name,
             f"the lane calls itself {lane.name!r} but is registered as "
             f"{getattr(self.spec, 'name', '')!r}; use one name",
+        )
+        require(
+            re.fullmatch(r"\w[\w.-]*", lane.name),
+            f"{lane.name!r} cannot name a directory of records; take letters, digits and hyphens",
         )
         require(
             lane.consumer == "sink" or lane.name == "actor",

@@ -11,8 +11,9 @@ from typing import Any
 from focus_core.errors import FocusError, OffPolicyError
 from focus_core.plugins import resolve
 from focus_core.policy import Generation, Policy
-from focus_core.records import ActorRecord, Batch, Span
+from focus_core.records import ActorRecord, Batch
 from focus_core.testing._looking import form, require_methods, require_settable
+from focus_core.testing._records import batch, credited, record
 from focus_core.testing._sampling import draw, first_logprobs, tokens_of
 from focus_core.testing.base import (
     Broken,
@@ -22,7 +23,7 @@ from focus_core.testing.base import (
     require,
     scratch_directory,
 )
-from focus_core.trainer import RunStatus, Trainer
+from focus_core.trainer import RunStatus
 
 __all__ = ["TrainerContract"]
 
@@ -105,10 +106,10 @@ class TrainerContract(Contract):
         """Converting changes no record and gives the same items each time, in threads as well."""
         async with self.subject() as trainer:
             records = await self._random_records(await trainer.publish_policy())
-            before = [record.to_dict() for record in records]
+            before = [each.to_dict() for each in records]
             first = form(list(trainer.convert(records)))
             require(
-                [record.to_dict() for record in records] == before,
+                [each.to_dict() for each in records] == before,
                 "convert() changed the records it was given; copy what you change",
             )
             threads = [asyncio.to_thread(trainer.convert, records) for _ in range(4)]
@@ -148,10 +149,10 @@ class TrainerContract(Contract):
             for step in range(self.updates):
                 said = await draw(policy, prompt, self.samples, seed=100 * step)
                 records = [
-                    *_credited(prompt, said, good, 1.0),
-                    *_credited(prompt, said, bad, -1.0),
+                    *credited(prompt, said, good, 1.0),
+                    *credited(prompt, said, bad, -1.0),
                 ]
-                await trainer.update(_batch(trainer, records, step))
+                await trainer.update(batch(trainer, records, step))
                 policy = await trainer.publish_policy()
             _, last = await first_logprobs(policy, prompt, self.samples)
             for token, sign in ((good, 1.0), (bad, -1.0)):
@@ -168,7 +169,7 @@ class TrainerContract(Contract):
         """An update reports finite numbers by name; at lag 0 the ratio it reports is 1."""
         async with self.subject() as trainer:
             records = await self._random_records(await trainer.publish_policy())
-            metrics = await trainer.update(_batch(trainer, records, 0))
+            metrics = await trainer.update(batch(trainer, records, 0))
             require(isinstance(metrics, Mapping), f"update() returned {metrics!r}; return metrics")
             for name, value in metrics.items():
                 require(
@@ -188,9 +189,9 @@ class TrainerContract(Contract):
         async with self.subject() as trainer:
             policy = await trainer.publish_policy()
             records = await self._random_records(policy)
-            await trainer.update(_batch(trainer, records, 0))
+            await trainer.update(batch(trainer, records, 0))
             metrics = await trainer.update(
-                _batch(trainer, await self._random_records(policy, seed=50), 1, lag=1)
+                batch(trainer, await self._random_records(policy, seed=50), 1, lag=1)
             )
             require(
                 all(math.isfinite(value) for value in metrics.values()),
@@ -212,9 +213,9 @@ class TrainerContract(Contract):
                 Generation(g.tokens, [value - 3.0 for value in g.logprobs], g.stop_reason)
                 for g in said
             ]
-            records = [_record(prompt, [(generation, 1.0)]) for generation in foreign]
+            records = [record(prompt, [(generation, 1.0)]) for generation in foreign]
             try:
-                await trainer.update(_batch(trainer, records, 0))
+                await trainer.update(batch(trainer, records, 0))
             except OffPolicyError:
                 after = await self._probabilities(await trainer.publish_policy(), [prompt])
                 self._same(before, after, "an update that raised OffPolicyError changed the policy")
@@ -235,8 +236,8 @@ class TrainerContract(Contract):
             prompt = self._prompt(policy)
             before = await self._probabilities(policy, [prompt])
             said = await draw(policy, prompt, 8, max_tokens=2)
-            records = [_record(prompt, [(generation, 0.0)]) for generation in said]
-            await trainer.update(_batch(trainer, records, 0))
+            records = [record(prompt, [(generation, 0.0)]) for generation in said]
+            await trainer.update(batch(trainer, records, 0))
             after = await self._probabilities(await trainer.publish_policy(), [prompt])
             self._same(before, after, "a batch without advantages changed the policy")
 
@@ -247,7 +248,7 @@ class TrainerContract(Contract):
             policy = await trainer.publish_policy()
             records = await self._random_records(policy)
             with contextlib.suppress(FocusError):
-                await trainer.update(_batch(trainer, [], 0))
+                await trainer.update(batch(trainer, [], 0))
             strange = Batch(
                 index=0, behavior_step=0, learner_step=0, actor=records, items=[object()]
             )
@@ -265,12 +266,12 @@ class TrainerContract(Contract):
         """After a cancelled update the trainer publishes and trains as before."""
         async with self.subject() as trainer:
             records = await self._random_records(await trainer.publish_policy())
-            update = asyncio.ensure_future(trainer.update(_batch(trainer, records, 0)))
+            update = asyncio.ensure_future(trainer.update(batch(trainer, records, 0)))
             await asyncio.sleep(0)
             update.cancel()
             await asyncio.gather(update, return_exceptions=True)
             records = await self._random_records(await trainer.publish_policy())
-            await trainer.update(_batch(trainer, records, 1))
+            await trainer.update(batch(trainer, records, 1))
 
     # Snapshots and checkpoints
 
@@ -281,7 +282,7 @@ class TrainerContract(Contract):
             old = await trainer.publish_policy()
             prompt, version = self._prompt(old), old.version
             before = await self._probabilities(old, [prompt])
-            await trainer.update(_batch(trainer, await self._random_records(old), 0))
+            await trainer.update(batch(trainer, await self._random_records(old), 0))
             new = await trainer.publish_policy()
             self._same(
                 before,
@@ -302,7 +303,7 @@ class TrainerContract(Contract):
             records, prompt = await self._random_records(policy), self._prompt(policy)
             before = await self._probabilities(policy, [prompt])
             _, during = await asyncio.gather(
-                trainer.update(_batch(trainer, records, 0)), self._probabilities(policy, [prompt])
+                trainer.update(batch(trainer, records, 0)), self._probabilities(policy, [prompt])
             )
             self._same(before, during, "sampling during an update saw weights change")
 
@@ -313,12 +314,12 @@ class TrainerContract(Contract):
         async with self.subject(**options) as trainer:
             policy = await trainer.publish_policy()
             prompts = [self._prompt(policy)]
-            await trainer.update(_batch(trainer, await self._random_records(policy), 0))
+            await trainer.update(batch(trainer, await self._random_records(policy), 0))
             reference = await trainer.save_state("one")
             policy = await trainer.publish_policy()
             saved = await self._probabilities(policy, prompts)
             records = await self._random_records(policy, seed=50)
-            await trainer.update(_batch(trainer, records, 1))
+            await trainer.update(batch(trainer, records, 1))
             later = await self._probabilities(await trainer.publish_policy(), prompts)
         require(isinstance(reference, str), f"save_state() returned {reference!r}; return text")
         async with self.subject(**options, resume_from=reference) as trainer:
@@ -328,7 +329,7 @@ class TrainerContract(Contract):
                 await self._probabilities(policy, prompts),
                 "resumed from its checkpoint, the policy is not the one that was saved",
             )
-            await trainer.update(_batch(trainer, records, 1))
+            await trainer.update(batch(trainer, records, 1))
             self._same(
                 later,
                 await self._probabilities(await trainer.publish_policy(), prompts),
@@ -346,9 +347,9 @@ class TrainerContract(Contract):
                 first = next(g for g in await draw(policy, prompt, 64) if g.stop_reason == "length")
                 longer = [*prompt, *tokens_of([first])[0]]
                 (second,) = await draw(policy, longer, 1, max_tokens=2)
-                single = [_record(prompt, [(first, 1.0)]), _record(longer, [(second, -0.5)])]
-                both = [_record(prompt, [(first, 1.0), (second, -0.5)])]
-                await trainer.update(_batch(trainer, both if merged else single, 0))
+                single = [record(prompt, [(first, 1.0)]), record(longer, [(second, -0.5)])]
+                both = [record(prompt, [(first, 1.0), (second, -0.5)])]
+                await trainer.update(batch(trainer, both if merged else single, 0))
                 policy = await trainer.publish_policy()
                 found.append(await self._probabilities(policy, [prompt, longer]))
         self._same(
@@ -368,7 +369,7 @@ class TrainerContract(Contract):
         prompt = self._prompt(policy)
         said = await draw(policy, prompt, 6, max_tokens=4, seed=seed)
         return [
-            _record(prompt, [(generation, advantage)], edge)
+            record(prompt, [(generation, advantage)], edge)
             for edge, (generation, advantage) in enumerate(
                 zip(said, (1.0, -1.0, 0.5, -0.25, 0.75, -0.5), strict=True)
             )
@@ -385,40 +386,6 @@ class TrainerContract(Contract):
         shared = one.keys() & other.keys()
         gap = max((abs(one[key] - other[key]) for key in shared), default=math.inf)
         require(gap <= self.tolerance, f"{otherwise} (log probabilities differ by {gap:.3g})")
-
-
-def _record(
-    prompt: Sequence[int], parts: Sequence[tuple[Generation, float]], edge: int = 0
-) -> ActorRecord:
-    """The record of one edge, or of several along a path."""
-    tokens, logprobs = list(prompt), [0.0] * len(prompt)
-    spans = []
-    for place, (generation, advantage) in enumerate(parts):
-        start = len(tokens)
-        tokens += tokens_of([generation])[0]
-        logprobs += [float(value) for value in generation.logprobs]
-        spans.append(Span(start, len(tokens), advantage, edge + place))
-    metadata = {"group_index": 0, "edge": edge, "parent": 0, "problem": "p"}
-    return ActorRecord(tokens, logprobs, spans, metadata)
-
-
-def _credited(
-    prompt: Sequence[int], said: Sequence[Generation], token: int, advantage: float
-) -> list[ActorRecord]:
-    """Up to eight records in which a token was said."""
-    found = [generation for generation in said if tokens_of([generation])[0][0] == token]
-    return [_record(prompt, [(generation, advantage)]) for generation in found[:8]]
-
-
-def _batch(trainer: Trainer, records: Sequence[ActorRecord], step: int, lag: int = 0) -> Batch:
-    """A batch as the scheduler makes it."""
-    return Batch(
-        index=step,
-        behavior_step=step - lag,
-        learner_step=step,
-        actor=records,
-        items=trainer.convert(records),
-    )
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ KINDS = {
     "lane": ("focus-lane-preferences", "preferences"),
     "observer": ("focus-observer-csv", "csv"),
 }
+COUNT = "import itertools\n\n_COUNT = itertools.count(8, 5)\n\n\n"
+"""For a mistake that must be another one each time, and always the same ones."""
 
 
 @attrs.frozen

@@ -33,7 +33,7 @@ def run(python, tmp_path_factory):
     done = focus_of(
         python,
         *("train", "--task", "codewords", "--trainer", "tabular", "--run-dir", "run"),
-        *("--steps", "30", "--json"),
+        *("--steps", "30", "--eval-every", "15", "--json"),
         cwd=folder,
         PYTHONWARNINGS="error",
     )
@@ -74,9 +74,16 @@ def test_the_strangers_are_listed(python, tmp_path):
     assert not [row for row in rows if row["kind"] == "broken"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_focus_check_finds_nothing(python, kind, tmp_path):
-    done = focus_of(python, "check", kind, KINDS[kind][1], cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, name) for kind, (_, name) in KINDS.items()),
+        ("lane", "outcomes"),
+        ("observer", "trace"),
+    ],
+)
+def test_focus_check_finds_nothing(python, kind, name, tmp_path):
+    done = focus_of(python, "check", kind, name, cwd=tmp_path)
     assert done.code == 0, done.out + done.err
     assert "FAILED" not in done.out
     assert not list(tmp_path.iterdir()), "the check left files behind"
@@ -93,9 +100,25 @@ def test_the_policy_learns_the_task(run):
     assert reports[-1]["metrics"]["env/right_letters"] > reports[0]["metrics"]["env/right_letters"]
 
 
-def test_the_lane_is_kept_in_the_runs_directory(run):
+def test_the_lanes_are_kept_in_the_runs_directory(run):
+    directory, reports = run
+    assert sorted(path.name for path in (directory / "lanes").iterdir()) == [
+        "outcomes",
+        "preferences",
+    ]
+    outcomes = [
+        json.loads(line)
+        for path in sorted((directory / "lanes" / "outcomes").iterdir())
+        for line in path.read_text().splitlines()
+    ]
+    assert len(outcomes) == 30 * 12
+    for report, at in zip(reports, range(0, len(outcomes), 12), strict=True):
+        returns = [value for record in outcomes[at : at + 12] for value in record["returns"]]
+        assert sum(returns) / len(returns) == pytest.approx(report["metrics"]["return_mean"])
+
+
+def test_preferences_say_which_batch_they_come_from(run):
     directory, _ = run
-    assert [path.name for path in (directory / "lanes").iterdir()] == ["preferences"]
     files = sorted((directory / "lanes" / "preferences").iterdir())
     batches = []
     for path in files:
@@ -120,6 +143,35 @@ def test_the_observer_saw_every_step(run):
     assert [int(row[0]) for row in rows] == list(range(30))
     assert [float(row[3]) for row in rows] == [r["metrics"]["return_mean"] for r in reports]
     assert last == ["success"]
+
+
+def test_an_observer_of_everything_is_told_in_order(run):
+    directory, _ = run
+    trace = (directory / "trace.txt").read_text().splitlines()
+    assert trace[:3] == ["started 30", "published 0 version 0", "evaluated 0"]
+    assert trace[-2:] == ["step 29", "finished success"]
+    assert [line for line in trace if line.startswith("step")] == [f"step {i}" for i in range(30)]
+    assert [line for line in trace if line.startswith("eval")] == [
+        f"evaluated {step}" for step in (0, 15, 30)
+    ]
+    for batch in range(30):
+        collected = trace.index(f"collected {batch} at {max(0, batch - 1)}")
+        update, step = trace.index(f"update {batch}"), trace.index(f"step {batch}")
+        lanes = ("outcomes", "preferences", "critic")
+        delivered = [trace.index(f"delivered {batch} {lane}") for lane in lanes]
+        assert collected < update < min(delivered) <= max(delivered) < step
+
+
+def test_one_lane_can_be_chosen(python, tmp_path):
+    done = focus_of(
+        python,
+        *("train", "--task", "codewords", "--trainer", "tabular", "--run-dir", "run"),
+        *("--steps", "1", "--lane", "outcomes"),
+        cwd=tmp_path,
+    )
+    assert done.code == 0, done.err
+    assert [path.name for path in (tmp_path / "run" / "lanes").iterdir()] == ["outcomes"]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["lanes"] == ["outcomes"]
 
 
 def test_a_resumed_run_goes_on_with_lane_and_observer(python, run, tmp_path):

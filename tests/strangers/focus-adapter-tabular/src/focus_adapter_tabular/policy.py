@@ -30,7 +30,8 @@ def key(tokens: Any) -> bytes:
 def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Log probabilities."""
     shifted = logits - logits.max()
-    return shifted - np.log(np.exp(shifted).sum())
+    normal: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum())
+    return normal
 
 
 class TabularPolicy:

@@ -91,7 +91,7 @@ class TabularTrainer:
     def convert(self, records: Sequence[ActorRecord]) -> list[list[Step]]:
         """The generated tokens of each record."""
         return [
-            [self._step(record, at) for at in np.flatnonzero(record.loss_mask)]
+            [self._step(record, int(at)) for at in np.flatnonzero(record.loss_mask)]
             for record in records
         ]
 

@@ -36,8 +36,8 @@ class Preference:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Preference:
         """Read the plain form."""
-        columns = (tuple(plain[name]) for name in ("prefix", "chosen", "rejected"))
-        return cls(*columns, plain["margin"], dict(plain["metadata"]))
+        prefix, chosen, rejected = (tuple(plain[n]) for n in ("prefix", "chosen", "rejected"))
+        return cls(prefix, chosen, rejected, plain["margin"], dict(plain["metadata"]))
 
 
 def export(collection: Collection) -> list[Preference]:
