@@ -42,8 +42,8 @@ def check(
 ) -> None:
     """Prove that something installed keeps the contract of its kind.
 
-    One line a contract: ok, FAILED and what to mend, excused, or not applicable. Exit code 1 if
-    any failed. A task is checked with the environment it makes.
+    One line a contract: ok, FAILED and what to mend, excused, or not applicable.
+    A task is checked with the environment it makes. The exit code is 1 if any failed.
     """
     import sys
 

@@ -22,7 +22,8 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 }
 """By kind: what a plug-in registers (and ``focus check`` checks), and a line of description."""
 
-_LONGEST = 32
+_LONGEST = 24
+"""Characters of a name; the lines of the skeletons that hold it then fit."""
 
 
 def new(
@@ -35,7 +36,7 @@ def new(
     ],
     directory: Annotated[
         Optional[Path],
-        typer.Option("--directory", help="Where to write it.  [default: ./focus-KIND-NAME]"),
+        typer.Option("--directory", help="Where to write it, if not in ./focus-KIND-NAME."),
     ] = None,
 ) -> None:
     """Write a distribution that works: a small task, adapter, lane or observer to change.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from focus_core.agent.agent import Agent
@@ -37,6 +39,17 @@ class EnvContract(Contract):
 
     problem: Problem = Problem("1 2", "3", id="p")
     longest_hold: float = 0.5
+
+    _execution: ThreadExecution
+
+    @contextlib.contextmanager
+    def surroundings(self) -> Iterator[None]:
+        """An execution service for the environment's blocking work, closed afterwards."""
+        self._execution = ThreadExecution()
+        try:
+            yield
+        finally:
+            asyncio.run(self._execution.aclose())
 
     def policies(self) -> Sequence[Policy]:
         """Who acts in the environment: two that say random text, one at length, one tersely."""
@@ -238,7 +251,7 @@ class EnvContract(Contract):
         return self._of(env), self._of(env)
 
     def _of(self, env: Any) -> Any:
-        made = Agent(self.policy(), env).new_env(ThreadExecution(), None)
+        made = Agent(self.policy(), env).new_env(self._execution, None)
         require(type(made) is type(copy.copy(env)), "an environment must be copyable")
         return made
 

@@ -58,7 +58,7 @@ def test_it_writes_where_it_is_told(site):
         (("task", "Word_Golf"), "lower-case letters"),
         (("task", "a--b"), "single hyphens"),
         (("task", "../up"), "cannot be a name"),
-        (("task", "x" * 33), "32 characters"),
+        (("task", "x" * 25), "24 characters"),
         (("task", "focus-task-x"), "leave the prefix out"),
         (("task", "countdown"), "a task 'countdown' is installed already"),
         (("lane", "actor"), "a lane 'actor' is installed already"),

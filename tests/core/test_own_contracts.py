@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import threading
+import time
 from unittest import SkipTest
 
 import pytest
@@ -47,6 +49,28 @@ class TestCountdownEnv(EnvContract):
 
     def subject(self):
         return CountdownEnv(3)
+
+
+class ThreadedEnv(CountdownEnv):
+    """Works in the service that it is given."""
+
+    execution = None
+
+    async def step(self, reply):
+        await self.execution.run(time.sleep, 0.01)
+        return await super().step(reply)
+
+
+class TestThreadedEnv(EnvContract):
+    problem = Problem("5 6", id="p")
+
+    def subject(self):
+        return ThreadedEnv(3)
+
+
+def test_the_kit_leaves_no_thread_behind():
+    TestThreadedEnv().test_step_does_not_hold_the_loop()
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("focus-env")]
 
 
 # How contracts themselves behave

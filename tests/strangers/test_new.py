@@ -72,13 +72,21 @@ def test_together_they_train(made):
     assert log[-1] == "success after 3 updates"
 
 
-def test_style_and_types_are_clean(made):
-    folder, _ = made
+@pytest.mark.parametrize("name", ["a", "word-golf", "abcdefghij-klmnopqrst-wx"])
+def test_style_is_clean_whatever_the_name(made, tmp_path, name):
+    """Lines get longer with a name, and imports sort by it."""
+    _, python = made
+    ruff = (sys.executable, "-m", "ruff")
     for kind in KINDS:
-        distribution = folder / f"focus-{kind}-agent"
-        ruff = (sys.executable, "-m", "ruff")
+        assert focus_of(python, "new", kind, name, cwd=tmp_path).code == 0
+        distribution = tmp_path / f"focus-{kind}-{name}"
         succeeds(*ruff, "format", "--no-cache", "--check", ".", cwd=distribution)
         succeeds(*ruff, "check", "--no-cache", ".", cwd=distribution)
+
+
+def test_types_are_clean(made):
+    """The strangers' too, as nothing else reads their annotations."""
+    folder, _ = made
     sources = [path.parent for path in folder.glob("focus-*-agent/src/*/__init__.py")]
     assert len(sources) == len(KINDS)
     sources += [path.parent for path in HERE.glob("focus-*/src/*/__init__.py")]
