@@ -26,10 +26,14 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class RunStarted:
-    """A run begins: its configuration (no secrets), and how many batches it will train."""
+    """A run begins: its configuration (no secrets), and how many batches it will train.
+
+    ``directory`` is where the run keeps its files, for an observer that writes some.
+    """
 
     config: Mapping[str, Any]
     steps: int
+    directory: str | None = None
 
 
 @attrs.frozen(kw_only=True)

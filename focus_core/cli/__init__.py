@@ -8,9 +8,11 @@ import sys
 import typer
 
 from focus_core.cli._common import guarded
+from focus_core.cli.check import check
 from focus_core.cli.collect import collect
 from focus_core.cli.evaluate import evaluate
 from focus_core.cli.export import export
+from focus_core.cli.new import new
 from focus_core.cli.plugins import plugins
 from focus_core.cli.train import train
 from focus_core.cli.view import view
@@ -30,6 +32,8 @@ app.command("eval")(guarded(evaluate))
 app.command()(guarded(view))
 app.command()(guarded(export))
 app.command()(guarded(plugins))
+app.command()(guarded(check))
+app.command()(guarded(new))
 
 
 def main() -> None:

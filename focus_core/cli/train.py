@@ -102,6 +102,13 @@ def train(
         Optional[str],
         typer.Option("--critic-output", help="Directory of critic records, a file per batch."),
     ] = None,
+    lane: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--lane",
+            help="A plug-in's lane to keep in the run's directory; repeatable.  [default: all]",
+        ),
+    ] = None,
     eval_every: Annotated[
         Optional[int],
         typer.Option(
@@ -185,6 +192,7 @@ def train(
         "record": str(record.absolute()) if record else None,
         "replay": str(replay.absolute()) if replay else None,
         "critic_output": critic_output,
+        "lanes": lane,
         "eval_every": eval_every,
         "eval_source": eval_source,
         "eval_problems": eval_problems,

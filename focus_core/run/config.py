@@ -34,6 +34,7 @@ class RunConfig:
     async_depth: int = 1
     problems_per_step: int | None = None
     critic_output: str | None = None
+    lanes: Sequence[str] | None = None
     search: str | None = None
     recipe: str | None = None
     seed: int = 0

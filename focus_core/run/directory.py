@@ -6,6 +6,7 @@
     metrics.jsonl       one step report a line
     evaluations.jsonl   one evaluation a line
     critic-targets/     critic records, one file per batch
+    lanes/NAME/         records of the plug-ins' lanes, one file per batch
     checkpoints/        what the trainer saved
     state.json          the newest checkpoint and the progress it holds; replaced atomically
 """
@@ -159,8 +160,8 @@ class RunDirectory:
             path = self.path / name
             if path.exists() and self._keep_below(path, key, end):
                 changed.append(name)
-        directory, run_id = self.critic_targets, self.config()["run_id"]
-        for path in sorted(directory.glob(f"*-{run_id}-*.jsonl")):
+        pattern = f"*-{self.config()['run_id']}-*.jsonl"
+        for path in sorted((*self.critic_targets.glob(pattern), *self.lanes.glob(f"*/{pattern}"))):
             with path.open(encoding="utf-8") as file:
                 record = _parsed(path, 1, file.readline())
             if _number(record.get("metadata", {}).get("training", {}), "batch") >= progress.batch:
@@ -219,6 +220,15 @@ class RunDirectory:
             yield
         finally:
             os.close(handle)
+
+    @property
+    def lanes(self) -> Path:
+        """Where records of the plug-ins' lanes go, a directory each."""
+        return self.path / "lanes"
+
+    def lane_sink(self, name: str) -> JsonlDirectory:
+        """Takes the records of a plug-in's lane; its files carry the run's id."""
+        return JsonlDirectory(self.lanes / name, label=self.config()["run_id"])
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
         line = (json.dumps(to_json(value), allow_nan=False) + "\n").encode()

@@ -9,7 +9,9 @@ from typing import Any, cast
 import attrs
 
 from focus_core.collect import Collector
-from focus_core.errors import UnknownNameError, UsageError
+from focus_core.errors import PluginError, UnknownNameError, UsageError
+from focus_core.export import ACTOR, CRITIC
+from focus_core.lanes import Lane
 from focus_core.options import build, closest, evolve, options_of
 from focus_core.order import Order, Sequential, Shuffled
 from focus_core.plugins import Plugins, resolve
@@ -58,6 +60,7 @@ class Prepared:
     trainer: Trainer
     limits: Limits
     order: Order
+    lanes: Sequence[Lane] = ()
     replay: Recording | None = None
 
 
@@ -115,7 +118,8 @@ def prepare(
         raise
     except Exception:  # a task that uses its policy here: told with its first tree
         pass
-    return Prepared(config, task, problems, held_out, collector_for, trainer, limits, order)
+    lanes = lanes_of(plugins, config)
+    return Prepared(config, task, problems, held_out, collector_for, trainer, limits, order, lanes)
 
 
 def prepare_replay(
@@ -129,7 +133,16 @@ def prepare_replay(
     if not config.eval_every:
         trainer = open_trainer(plugins, config, trainer_options)
         return Prepared(
-            config, None, (), (), _collects_nothing, trainer, Limits(), Sequential(), recording
+            config,
+            task=None,
+            problems=(),
+            eval_problems=(),
+            collector_for=_collects_nothing,
+            trainer=trainer,
+            limits=Limits(),
+            order=Sequential(),
+            lanes=lanes_of(plugins, config),
+            replay=recording,
         )
     defaults = plugins.make("task", config.task, config.options("task")).defaults
     held_out = config.eval_source or defaults.eval_source or config.problems
@@ -155,6 +168,28 @@ def open_trainer(plugins: Plugins, config: RunConfig, options: Mapping[str, Any]
         raise UsageError(f"trainer {config.trainer!r} cannot continue from a checkpoint")
     extra = {name: value for name, value in options.items() if name in known}
     return plugins.open_trainer(config.trainer, {**extra, **config.options("trainer")})
+
+
+def lanes_of(plugins: Plugins, config: RunConfig) -> Sequence[Lane]:
+    """The lanes kept beside actor and critic: those asked for, else all that are installed.
+
+    Raises:
+        UsageError: There is no such lane, or the run keeps it anyway.
+        PluginError: A lane is no lane, or not for a sink.
+    """
+    own = (ACTOR.name, CRITIC.name)
+    names = [name for name in plugins.specs("lane") if name not in own]
+    if config.lanes is not None:
+        names = list(dict.fromkeys(config.lanes))
+        if kept := [name for name in names if name in own]:
+            raise UsageError(f"--lane {kept[0]}: every run has this lane; name others")
+    lanes = [plugins.make("lane", name, {}) for name in names]
+    for name, lane in zip(names, lanes, strict=True):
+        if not isinstance(lane, Lane) or (lane.name, lane.consumer) != (name, "sink"):
+            raise PluginError(
+                f"lane {name!r} cannot be kept; 'focus check lane {name}' says what to mend"
+            )
+    return lanes
 
 
 class _Nobody:

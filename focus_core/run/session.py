@@ -49,6 +49,7 @@ async def train(
     async def measure(policy: Policy) -> dict[str, float]:
         return await _measure(policy, prepared)
 
+    lanes = {lane.name: (lane, directory.lane_sink(lane.name)) for lane in prepared.lanes}
     shared: dict[str, Any] = {
         "steps": config.steps,
         "on_step": on_step,
@@ -60,7 +61,8 @@ async def train(
         "observers": observers,
     }
     observers.notify(
-        "focus_run_started", RunStarted(config=attrs.asdict(config), steps=config.steps)
+        "focus_run_started",
+        RunStarted(config=attrs.asdict(config), steps=config.steps, directory=str(directory.path)),
     )
     try:
         async with trainer:
@@ -69,7 +71,10 @@ async def train(
                     await run_batches(
                         trainer,
                         Replay(prepared.replay, trainer, merges(trainer, config.merge)),
-                        sinks={CRITIC.name: directory.critic_sink()},
+                        sinks={
+                            CRITIC.name: directory.critic_sink(),
+                            **{name: sink for name, (_, sink) in lanes.items()},
+                        },
                         **shared,
                     )
                 else:
@@ -83,6 +88,7 @@ async def train(
                         or prepared.task.defaults.problems_per_step,
                         order=prepared.order,
                         critic_sink=directory.critic_sink(),
+                        lanes=lanes,
                         on_batch=recorder,
                         min_abs_advantage=config.min_abs_advantage,
                         allow_partial=config.allow_partial,

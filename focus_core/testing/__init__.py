@@ -1,5 +1,77 @@
-"""Doubles that behave like the real thing, for tests of tasks, trainers and plug-ins."""
+"""Proof that an extension keeps its contract, and doubles that behave like the real thing.
 
-from focus_core.testing.fakes import CountdownEnv, RandomPolicy, RecordingTrainer
+``TaskContract``, ``EnvContract``, ``PolicyContract``, ``TrainerContract``, ``LaneContract`` and
+``ObserverContract`` are inherited in pytest; ``focus check KIND NAME`` runs the same contracts on
+what is installed. pytest itself is not needed. Names are imported on first use (PEP 562).
+"""
 
-__all__ = ["CountdownEnv", "RandomPolicy", "RecordingTrainer"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from focus_core.testing.base import Contract, Outcome, check, contract, require
+    from focus_core.testing.env_contract import EnvContract
+    from focus_core.testing.fakes import CountdownEnv, RandomPolicy, RecordingTrainer, TextPolicy
+    from focus_core.testing.installed import contracts_of
+    from focus_core.testing.lane_contract import LaneContract, example_collections
+    from focus_core.testing.observer_contract import ObserverContract, example_events
+    from focus_core.testing.policy_contract import PolicyContract
+    from focus_core.testing.task_contract import TaskContract
+    from focus_core.testing.trainer_contract import TrainerContract
+
+__all__ = [
+    "Contract",
+    "CountdownEnv",
+    "EnvContract",
+    "LaneContract",
+    "ObserverContract",
+    "Outcome",
+    "PolicyContract",
+    "RandomPolicy",
+    "RecordingTrainer",
+    "TaskContract",
+    "TextPolicy",
+    "TrainerContract",
+    "check",
+    "contract",
+    "contracts_of",
+    "example_collections",
+    "example_events",
+    "require",
+]
+
+_HOME = {
+    "Contract": "base",
+    "CountdownEnv": "fakes",
+    "EnvContract": "env_contract",
+    "LaneContract": "lane_contract",
+    "ObserverContract": "observer_contract",
+    "Outcome": "base",
+    "PolicyContract": "policy_contract",
+    "RandomPolicy": "fakes",
+    "RecordingTrainer": "fakes",
+    "TaskContract": "task_contract",
+    "TextPolicy": "fakes",
+    "TrainerContract": "trainer_contract",
+    "check": "base",
+    "contract": "base",
+    "contracts_of": "installed",
+    "example_collections": "lane_contract",
+    "example_events": "observer_contract",
+    "require": "base",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""Small doubles: a random policy, an environment that counts, a trainer that records."""
+"""Small doubles: random policies, an environment that counts, a trainer that records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from focus_core.policy import Generation, PreparedPrompt, SamplingParams
 from focus_core.records import ActorRecord, Batch, Problem
 from focus_core.trainer import RunStatus
 
-__all__ = ["CountdownEnv", "RandomPolicy", "RecordingTrainer"]
+__all__ = ["CountdownEnv", "RandomPolicy", "RecordingTrainer", "TextPolicy"]
 
 
 class RandomPolicy:
     """A context-free policy over a small vocabulary, exact in tokens and log probabilities.
 
+    It samples from its own probabilities whatever the temperature, but for 0, and whatever
+    ``top_p`` and ``top_k``.
     Token 0 ends a turn. ``decode`` writes token ids as words, so text and tokens map one to one.
 
     Args:
@@ -72,21 +74,56 @@ class RandomPolicy:
             raise RuntimeError("this policy is closed")
         await (self._delay(tokens) if self._delay else asyncio.sleep(0))
         draw = self._random if params.seed is None else random.Random(params.seed)
-        return [self._one(draw, params.max_tokens) for _ in range(n)]
-
-    def _one(self, draw: random.Random, max_tokens: int) -> Generation:
-        tokens: list[int] = []
-        while len(tokens) < max_tokens:
-            (token,) = draw.choices(range(len(self.probabilities)), self.probabilities.tolist())
-            tokens.append(token)
-            if token == 0:
-                break
-        logprobs = [float(np.log(self.probabilities[token])) for token in tokens]
-        return Generation(tokens, logprobs, "stop" if tokens[-1] == 0 else "length")
+        probabilities = self.probabilities
+        if params.temperature == 0.0:
+            probabilities = np.eye(len(probabilities))[probabilities.argmax()]
+        weights, stops = probabilities.tolist(), {0, *params.stop}
+        found = []
+        for _ in range(n):
+            said: list[int] = []
+            while len(said) < params.max_tokens and (not said or said[-1] not in stops):
+                said += draw.choices(range(len(weights)), weights)
+            logprobs = np.log(probabilities[said]).tolist()
+            found.append(Generation(said, logprobs, "stop" if said[-1] in stops else "length"))
+        return found
 
     async def aclose(self) -> None:
         """No more answers."""
         self.closed = True
+
+
+class TextPolicy(RandomPolicy):
+    """A random policy that reads and writes text: a token is a byte.
+
+    Token 0 ends a turn, 1 to 4 open one (system, user, assistant, tool), and byte ``b`` is token
+    ``5 + b``. It says printable ASCII, and renders any message whose content is text.
+
+    Args:
+        end: Probability of token 0; the printable characters share the rest evenly.
+        version: The snapshot's name.
+        seed: Of the draws of requests that carry none.
+    """
+
+    def __init__(self, *, end: float = 0.02, version: int | str = 0, seed: int = 0) -> None:
+        super().__init__(5 + 256, version=version, seed=seed)
+        self.probabilities[:] = 0.0
+        self.probabilities[5 + 32 : 5 + 127] = (1.0 - end) / 95
+        self.probabilities[0] = end
+
+    def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
+        """Each message as its role's token, its bytes, and token 0."""
+        tokens: list[int] = []
+        for message in messages:
+            tokens.append(("system", "user", "assistant", "tool").index(message["role"]) + 1)
+            tokens += [5 + byte for byte in message["content"].encode()]
+            tokens.append(0)
+        return PreparedPrompt([*tokens, 3])
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The bytes as text; the first five tokens by name."""
+        names = ("<end>", "<system>", "<user>", "<assistant>", "<tool>")
+        parts = (bytes([t - 5]) if t > 4 else names[t].encode() for t in tokens)
+        return b"".join(parts).decode(errors="replace")
 
 
 class CountdownEnv:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import attrs
 import pytest
 
 from focus_core import (
@@ -302,10 +303,12 @@ class Steps(Talk):
 class Counting(RandomPolicy):
     """Never says nothing, so that no summary is empty."""
 
-    def _one(self, draw, max_tokens):
-        while (one := super()._one(draw, max_tokens)).tokens == [0]:
-            pass
-        return one
+    async def generate(self, tokens, params, n=1):
+        while True:
+            found = await super().generate(tokens, params, n)
+            if all(one.tokens != [0] for one in found):
+                return found
+            params = attrs.evolve(params, seed=params.seed + 1)
 
 
 def test_states_before_and_after_a_fold_are_branched(collect):

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 import focus_core
+from focus_core import testing
 
 NAMES = """
     ActorRecord Agent BadCall Batch BatchCollected BestFirst BetaBernoulli Calibration Collection
@@ -84,3 +85,15 @@ def test_every_error_is_a_focus_error_and_a_standard_one():
         made = error("what happened")
         again = pickle.loads(pickle.dumps(made))
         assert (type(again), str(again)) == (error, str(made))
+
+
+def test_the_kit_exports_what_it_says():
+    """Lazily, and no submodule takes the place of a name."""
+    importlib.import_module("focus_core.testing.installed")
+    assert sorted(testing._HOME) == testing.__all__ == dir(testing)
+    for name in testing.__all__:
+        home = importlib.import_module(f"focus_core.testing.{testing._HOME[name]}")
+        assert getattr(testing, name) is getattr(home, name)
+        assert name in home.__all__
+    with pytest.raises(AttributeError, match="TaskContrakt"):
+        testing.TaskContrakt  # noqa: B018

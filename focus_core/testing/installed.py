@@ -1,0 +1,109 @@
+"""The contracts of what is installed, by name: what ``focus check`` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from focus_core.errors import UnknownNameError
+from focus_core.options import closest, options_of
+from focus_core.plugins import Plugins, resolve
+from focus_core.testing.base import Contract
+from focus_core.testing.lane_contract import LaneContract
+from focus_core.testing.observer_contract import ObserverContract
+from focus_core.testing.policy_contract import PolicyContract
+from focus_core.testing.task_contract import TaskContract
+from focus_core.testing.trainer_contract import TrainerContract
+
+__all__ = ["KINDS", "contracts_of"]
+
+KINDS = ("task", "policy", "trainer", "lane", "observer")
+
+
+def contracts_of(
+    plugins: Plugins,
+    kind: str,
+    name: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    source: str | None = None,
+    excused: Mapping[str, str] | None = None,
+) -> Contract:
+    """The contracts of one installed thing.
+
+    Args:
+        plugins: What is installed.
+        kind: One of ``KINDS``; ``"policy"`` is what the trainer of that name publishes.
+        name: Its registered name.
+        options: Of its factory, as ``--set`` gives them.
+        source: Of a task's problems.
+        excused: Reasons, by contract.
+
+    Raises:
+        UnknownNameError: No such kind, name, option or contract.
+        UsageError: An option's value is wrong, it needs a module, or an excuse has no reason.
+    """
+    if kind not in KINDS:
+        raise UnknownNameError(
+            f"nothing is known of a {kind!r}{closest(kind, KINDS)}; check {', '.join(KINDS)}"
+        )
+    registered = "trainer" if kind == "policy" else kind
+    spec = plugins.find(registered, name)
+    given = dict(options or {})
+
+    def make(**more: Any) -> Any:
+        if registered == "trainer":
+            known = options_of(resolve(spec))
+            extra = {key: value for key, value in more.items() if key in known}
+            return plugins.open_trainer(name, {**extra, **given})
+        return plugins.make(registered, name, given)
+
+    made: Contract
+    if kind == "task":
+        made = _Task(make, source)
+    elif kind == "policy":
+        made = _Policy(make)
+    elif kind == "trainer":
+        made = _Trainer(make)
+    elif kind == "lane":
+        made = _Lane(make)
+    else:
+        made = _Observer(make)
+    made.spec = spec
+    made.check_excuses(excused or {})
+    made.excused = dict(excused or {})
+    made.subject()  # what cannot be made is one mistake, not one broken contract each
+    return made
+
+
+class _Made:
+    """A subject that a function makes."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+
+    def subject(self, **options: Any) -> Any:
+        """A fresh one."""
+        return self._make(**options)
+
+
+class _Task(_Made, TaskContract):
+    def __init__(self, make: Any, source: str | None) -> None:
+        super().__init__(make)
+        self.source = source
+
+
+class _Policy(_Made, PolicyContract):
+    pass
+
+
+class _Trainer(_Made, TrainerContract):
+    pass
+
+
+class _Lane(_Made, LaneContract):
+    pass
+
+
+class _Observer(_Made, ObserverContract):
+    pass

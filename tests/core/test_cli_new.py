@@ -1,0 +1,76 @@
+"""``focus new``: what it writes where, and what it refuses, on one line."""
+
+import sys
+
+import pytest
+
+from tests.core.cli_kit import fake_distribution, invoke
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path, monkeypatch):
+    """A folder to write in, and the fake plug-ins beside it."""
+    (tmp_path / "site").mkdir()
+    fake_distribution(tmp_path / "site")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    monkeypatch.setenv("FOCUS_PLUGINS", "focus-fake")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("kind", "checked"),
+    [("task", "task"), ("adapter", "trainer"), ("lane", "lane"), ("observer", "observer")],
+)
+def test_it_writes_a_distribution_and_says_what_is_next(site, kind, checked):
+    done = invoke("new", kind, "word-golf")
+    assert done.code == 0
+    folder = site / f"focus-{kind}-word-golf"
+    package = folder / "src" / f"focus_{kind}_word_golf"
+    assert {path.name for path in folder.iterdir()} == {
+        "README.md",
+        "pyproject.toml",
+        "src",
+        "tests",
+    }
+    assert {"__init__.py", "plugin.py", "py.typed"} < {path.name for path in package.iterdir()}
+    assert [path.name for path in (folder / "tests").iterdir()] == ["test_contract.py"]
+    assert not [p for p in folder.rglob("*") if p.is_file() and "{{" in p.read_text()]
+    assert done.out.splitlines()[1:] == [
+        f"  pip install -e {folder.name}",
+        f"  focus check {checked} word-golf",
+        f"  python -m pytest {folder.name}",
+    ]
+
+
+def test_it_writes_where_it_is_told(site):
+    (site / "empty").mkdir()
+    assert invoke("new", "lane", "best", "--directory", "empty").code == 0
+    assert (site / "empty" / "pyproject.toml").is_file()
+    assert not (site / "focus-lane-best").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trainer", "x"), "choose task, adapter, lane, observer"),
+        (("taks", "x"), "did you mean task"),
+        (("task", "Word_Golf"), "lower-case letters"),
+        (("task", "a--b"), "single hyphens"),
+        (("task", "../up"), "cannot be a name"),
+        (("task", "x" * 25), "24 characters"),
+        (("task", "focus-task-x"), "leave the prefix out"),
+        (("task", "countdown"), "a task 'countdown' is installed already"),
+        (("lane", "actor"), "a lane 'actor' is installed already"),
+        (("task", "ok", "--directory", "site"), "exists already"),
+        (("task", "ok", "--directory", "site/focus_fake.py"), "exists already"),
+        (("task", "ok", "--directory", "site/focus_fake.py/below"), "cannot be written"),
+    ],
+)
+def test_what_it_refuses(site, arguments, said):
+    before = sorted(site.rglob("*.py"))
+    done = invoke("new", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+    assert sorted(site.rglob("*.py")) == before

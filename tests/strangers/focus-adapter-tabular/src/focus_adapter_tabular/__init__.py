@@ -1,0 +1,1 @@
+"""A softmax over a table of prefixes, trained exactly, without torch."""

@@ -1,0 +1,1 @@
+"""Pairs of sibling continuations, the better one chosen."""
