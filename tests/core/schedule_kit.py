@@ -331,3 +331,17 @@ def cause(error):
     while error is not None and not isinstance(error, Injected):
         error = error.__cause__
     return error
+
+
+def steps_of(reports):
+    """Batch, behaviour step, learner step and lag of each report."""
+    return [(r.batch, r.behavior_step, r.learner_step, r.policy_lag) for r in reports]
+
+
+def constant(seconds):
+    """A duration that depends on nothing."""
+    return lambda *_: seconds
+
+
+def trees(world):
+    return [e[1:] for e in world.order() if e[0] == "tree"]
