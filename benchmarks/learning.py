@@ -14,8 +14,8 @@ reported is measured on ``heldout``, before and after, sampled at temperature 1 
 every seed.
 
 With ``--variants`` also what may explain a difference between trees and GRPO: trees with as many
-updates as GRPO makes of the same tokens, GRPO with as few as trees make, and trees under other
-constant critics.
+updates as GRPO makes of the same tokens, GRPO with as few as trees make, trees under other constant
+critics, and under a constant that follows the mean return of the batch before.
 
 Usage::
 
@@ -45,6 +45,7 @@ from focus_task_arithmetic import ArithmeticTask
 from focus_core import (
     Batch,
     Collector,
+    Critic,
     GroupCentered,
     Independent,
     Limits,
@@ -57,6 +58,7 @@ from focus_core.run.evaluate import evaluate
 METHODS = ("trees", "group", "control")
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "trees-13": {"problems_per_step": 13},
+    "trees-mean": {"follow": True},
     "trees-v.1": {"critic": 0.1},
     "trees-v.5": {"critic": 0.5},
     "group-19": {"problems_per_step": 19},
@@ -144,6 +146,7 @@ async def train(
     changes = dict(VARIANTS.get(method, {}))
     task = ArithmeticTask(seed=seed)
     problems_per_step = changes.pop("problems_per_step", task.defaults.problems_per_step)
+    follow = changes.pop("follow", False)
     task = attrs.evolve(task, **changes)
     points: list[tuple[float, float]] = []
 
@@ -151,6 +154,15 @@ async def train(
         point = [await accuracy(policy, measured, task, temperature) for temperature in (1.0, 0.0)]
         points.append((point[0], point[1]))
         return {}
+
+    usual = collector_for(method, task)
+    returns: list[float] = []
+
+    def collect(policy: Policy, problem: Problem) -> Collector:
+        collector = usual(policy, problem)
+        if follow and returns:
+            collector = attrs.evolve(collector, critic=Critic.constant(returns[-1]))
+        return collector
 
     began = time.monotonic()
     trainer = (Shuffled if method == "control" else LocalTrainer)(
@@ -160,12 +172,13 @@ async def train(
         reports = await run_schedule(
             trainer,
             task.problems("train"),
-            collector_for(method, task),
+            collect,
             steps=tokens,  # more than it takes: the tokens end it
             problems_per_step=problems_per_step,
             limits=Limits(max_tokens=tokens),
             seed=seed,
             evaluate=measure,
+            on_step=lambda report: returns.append(report.metrics["return_mean"]),
         )
     before, after = points[0], points[-1]
     return Outcome(

@@ -150,6 +150,11 @@ class Collector:
 
     def __attrs_post_init__(self) -> None:
         """Refuse a recipe without the critic it needs."""
+        if self.critic is not None and not hasattr(self.critic, "predict"):
+            raise UsageError(
+                f"critic is {self.critic!r}; wrap a function in Critic.from_fn, a number in "
+                "Critic.constant"
+            )
         if self.recipe.needs_critic and self.critic is None:
             raise UsageError(
                 f"{type(self.recipe).__name__} needs a critic; pass critic=Critic.constant(0.5), "

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["Failure", "Growth"]
 
 
+_WAITED = {
+    "generation": "the policy",
+    "environment": "the environment",
+    "prediction": "the critic",
+}
+
+
 @attrs.frozen
 class Failure:
     """Something that failed in a collection, with its cause attached.
@@ -190,13 +197,17 @@ class Growth:
             async with asyncio.timeout(deadline) as limit:
                 await self._act_out(now)
                 pending = {task for task in now.predictions if not task.done()}
+                now.stage = "prediction"
                 if pending:
                     await asyncio.wait(pending)
             await self._root_value()
         except Exception as error:
             await self._drop(now)
             if isinstance(error, TimeoutError) and limit.expired():
-                late = DeadlineError(f"the continuation took longer than {deadline} s")
+                late = DeadlineError(
+                    f"the continuation took longer than {deadline} s; it was waiting for "
+                    f"{_WAITED[now.stage]}"
+                )
                 late.__cause__ = error
                 now.stage, error = "deadline", late
             self._fail(now.stage, now.at, now.launch, error)

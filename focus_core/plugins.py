@@ -34,6 +34,14 @@ from focus_core.trainer import Trainer
 __all__ = ["BrokenPlugin", "Plugins", "load"]
 
 GROUP = "focus"
+OURS = frozenset(
+    f"focus-{name}"
+    for name in (
+        *("adapter-local", "adapter-tinker", "adapter-cookbook", "adapter-slime"),
+        *("task-arithmetic", "task-math"),
+    )
+)
+"""Distributions of this project: what to install is said of no other."""
 _KINDS: Mapping[str, tuple[type[Spec], str]] = {
     "task": (TaskSpec, "focus-task-{}"),
     "trainer": (TrainerSpec, "focus-adapter-{}"),
@@ -87,6 +95,11 @@ class Plugins:
         try:
             self.manager.register(plugin, name)
             self.manager.check_pending()
+            if not self.manager.get_hookcallers(plugin):
+                raise ValueError(
+                    f"{plugin!r} has no hooks; name a module with @hookimpl functions, such as "
+                    "focus_tasks"
+                )
         except (ValueError, pluggy.PluginValidationError) as error:
             if self.manager.get_plugin(name) is plugin and name not in self._owners:
                 self.manager.unregister(name=name)
@@ -142,9 +155,10 @@ class Plugins:
         if name not in known:
             broken = "".join(f"; {plugin}" for plugin in self.broken if plugin.name == name)
             package = _KINDS[kind][1].format(name)
+            install = f"; pip install {package}" if package in OURS else ""
             raise UnknownNameError(
                 f"no {kind} {name!r}{closest(name, known)}; installed: "
-                f"{', '.join(known) or 'none'}; if it is a package: pip install {package}{broken}"
+                f"{', '.join(known) or 'none'}{install}{broken}"
             )
         spec, _ = known[name]
         missing = [module for module in spec.requires if not _importable(module)]

@@ -94,7 +94,8 @@ async def run_schedule(
             batches; its numbers join the report of the step.
         eval_every: See ``evaluate``.
         on_saved: Called with each checkpoint's reference and the progress it holds.
-        save_every: Save after every so many batches; with ``on_saved``, always after the last.
+        save_every: Save after every so many batches; with ``on_saved``, always after the last,
+            and when the run ends early between two steps.
         observers: Told what happens.
 
     Returns:
@@ -217,6 +218,7 @@ class _Loop:
     newest: Policy | None = attrs.field(default=None, init=False)
     newest_step: int = attrs.field(default=0, init=False)
     saved: tuple[int, str] | None = attrs.field(default=None, init=False)
+    between_steps: bool = attrs.field(default=True, init=False)
     open_policies: list[Policy] = attrs.field(factory=list, init=False)
 
     async def run(self, steps: int) -> list[StepReport]:
@@ -336,6 +338,7 @@ class _Loop:
             replayed=not self.source.samples,
         )
         check_batch(batch, expected=before.batch, async_depth=self.async_depth)
+        self.between_steps = False
         if self.on_batch is not None:
             with noted(f"recording batch {batch.index}"):
                 await in_thread(self.on_batch, collected, before.learner_step)
@@ -357,6 +360,7 @@ class _Loop:
             "focus_step_finished",
             StepFinished(report=report, seconds=time.perf_counter() - began),
         )
+        self.between_steps = True
         if saved is not None and self.on_saved is not None:  # after the report: none is skipped
             self.on_saved(saved, self.progress)
         if self.on_step is not None:
@@ -394,6 +398,14 @@ class _Loop:
                 self.saved = step, await self.trainer.save_state(f"step-{step:06d}")
         return self.saved[1]
 
+    async def _save_unsaved(self) -> None:
+        """A checkpoint of a run that ends early, unless in the middle of a step."""
+        step = self.progress.learner_step
+        new = bool(self.reports) and (self.saved is None or self.saved[0] != step)
+        if self.on_saved is not None and self.between_steps and new:
+            reference = await self.trainer.save_state(f"step-{step:06d}")
+            self.on_saved(reference, self.progress)
+
     async def _evaluate(self) -> Mapping[str, Any]:
         """Measure the newest policy."""
         assert self.evaluate is not None  # the callers checked
@@ -422,7 +434,7 @@ class _Loop:
             )
 
     async def _wind_down(self) -> None:
-        """Cancel and await outstanding collection, then close the policies."""
+        """Cancel and await outstanding collection, save what is unsaved, close the policies."""
         running = sys.exception()
         later: list[Exception] = []
         if self.pending is not None:
@@ -431,6 +443,11 @@ class _Loop:
             if isinstance(outcome, Exception) and outcome is not running:
                 later.append(outcome)
             self.pending = None
+        if running is not None:
+            try:
+                await self._save_unsaved()
+            except Exception as error:
+                later.append(error)
         for policy in tuple(self.open_policies):
             try:
                 await self._close_policy(policy)

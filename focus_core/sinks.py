@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -51,6 +52,21 @@ class JsonlDirectory:
         return f"JsonlDirectory({str(self.directory)!r})"
 
 
+def append_lines(path: Path, values: Sequence[Any]) -> None:
+    """Add JSON lines to a file in one write.
+
+    Raises:
+        OSError: Not all of it could be written; a last line may be cut short.
+    """
+    text = "".join(json.dumps(value, allow_nan=False) + "\n" for value in values).encode()
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        if os.write(handle, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(handle)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a whole file, or leave what was there; text is ASCII-safe JSON or UTF-8."""
     with atomic_file(path) as file:
@@ -68,6 +84,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
+        error.add_note(f"while writing {path}")
         temporary.unlink(missing_ok=True)
         raise

@@ -11,7 +11,7 @@ from focus_core.collect import Collector
 from focus_core.policy import Policy
 from focus_core.records import Problem
 
-__all__ = ["CollectorFor", "Task", "TaskDefaults"]
+__all__ = ["CollectorFor", "Task", "TaskDefaults", "defaults_of"]
 
 CollectorFor = Callable[[Policy, Problem], Collector]
 """From the trainer's current policy and one problem to the collector of that problem's tree."""
@@ -40,16 +40,13 @@ class Task(Protocol):
     """A task, the same under every trainer.
 
     Usually an attrs class whose fields are the options that ``--set task.NAME=VALUE`` sets.
+
+    Optional attribute: ``defaults``, a ``TaskDefaults`` for what the user does not name.
     """
 
     @property
     def name(self) -> str:
         """Its registered name."""
-        ...
-
-    @property
-    def defaults(self) -> TaskDefaults:
-        """What the command line falls back on."""
         ...
 
     def problems(self, source: Any) -> Sequence[Problem]:
@@ -71,3 +68,9 @@ class Task(Protocol):
             FocusError: What is wrong.
         """
         ...
+
+
+def defaults_of(task: Task) -> TaskDefaults:
+    """A task's own defaults, or the usual ones."""
+    found = getattr(task, "defaults", None)
+    return found if isinstance(found, TaskDefaults) else TaskDefaults()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -84,7 +85,11 @@ class Agent:
 
     def first_messages(self, env: Env, problem: Problem) -> tuple[Any, ...]:
         """Reset ``env`` and put the system prompt before its messages."""
-        messages = tuple(env.reset(problem))
+        answer: Any = env.reset(problem)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(f"{type(env).__name__}.reset is async; make it a plain function")
+        messages = tuple(answer)
         return messages if self.system_prompt is None else add_system(messages, self.system_prompt)
 
     @property
@@ -160,14 +165,21 @@ class Agent:
         """
         tokens = tuple(generation.tokens)
         reply = Reply(tokens, self.policy.decode(tokens), generation.stop_reason)
-        transition = await env.step(reply)
+        answer: Any = env.step(reply)
+        if not inspect.isawaitable(answer):
+            raise TypeError(f"{type(env).__name__}.step is not async; write 'async def step'")
+        transition = await answer
         if not isinstance(transition, Transition):
             raise TypeError(
                 f"{type(env).__name__}.step returned {type(transition).__name__}, "
                 "not a focus_core.Transition"
             )
-        reward = transition.reward
+        reward: Any = transition.reward
         if isinstance(reward, bool) or not isinstance(reward, float | int):
+            if isinstance(reward, str | bytes | None):
+                raise TypeError(
+                    f"{type(env).__name__}.step returned reward {reward!r}; it must be a number"
+                )
             reward = float(reward)
             transition = attrs.evolve(transition, reward=reward)
         if not math.isfinite(reward):

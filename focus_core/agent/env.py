@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -123,7 +124,10 @@ class ReplyEnv:
         cut = said.length >= self.max_tokens
         if reply.stop_reason == "length" and not cut:
             return Transition()
-        reward = await self.grade(self.decode(said.tokens()))
+        verdict = self.grade(self.decode(said.tokens()))
+        if not inspect.isawaitable(verdict):
+            raise TypeError(f"{type(self).__name__}.grade is not async; write 'async def grade'")
+        reward = await verdict
         return Transition(reward, done=True, metrics={"finished": float(not cut)})
 
     def snapshot(self) -> Any:

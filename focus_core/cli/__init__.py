@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Annotated
 
 import typer
 
@@ -19,9 +20,17 @@ from focus_core.cli.view import view
 
 __all__ = ["app", "main"]
 
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"focus-core {version('focus-core')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="focus",
-    help="Collect trees of continuations, credit each segment, train with any trainer.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -34,6 +43,15 @@ app.command()(guarded(export))
 app.command()(guarded(plugins))
 app.command()(guarded(check))
 app.command()(guarded(new))
+
+
+@app.callback()
+def focus(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say which.")
+    ] = False,
+) -> None:
+    """Collect trees of continuations, credit each segment, train with any trainer."""
 
 
 def main() -> None:

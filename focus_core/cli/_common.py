@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import math
 import os
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, ParamSpec, TypeVar
 
 import typer
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""What a disk says that takes no more: nobody's mistake, and no traceback."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +48,13 @@ SetOption = Annotated[
         help="Any option of the task, search, recipe or trainer; repeatable.",
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of sampling and training.")]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        help="Seed of sampling and training; a tree repeats exactly at search.max_concurrency=1.",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object a line on stdout, the rest on stderr.")
 ]
@@ -87,6 +97,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             from focus_core.errors import FocusError, UsageError
 
+            if isinstance(error, OSError) and error.errno in _DISK:
+                notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+                print(f"focus: {error.strerror}{notes}", file=sys.stderr)
+                raise typer.Exit(1) from None
             if not isinstance(error, FocusError):
                 raise
             _print_bug(error)
@@ -109,20 +123,38 @@ def _print_bug(error: BaseException) -> None:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine; SIGINT and SIGTERM cancel it and wait until it has cleaned up."""
+    """Run a coroutine; SIGINT and SIGTERM cancel it and wait until it has cleaned up.
+
+    A second one ends it at once. Whatever holds the event loop for long is named on stderr.
+    """
     import asyncio
     import signal
 
-    async def stoppable() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        return await main
+    from focus_core.cli.watch import watching
 
+    async def stoppable() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def stop(number: int, _: object) -> None:
+            signal.signal(number, signal.SIG_DFL)  # the next one ends the process
+            print("stopping; once more to end at once", file=sys.stderr, flush=True)
+            loop.call_soon_threadsafe(task.cancel)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # a background job stays one
+                signal.signal(number, stop)
+        with watching(loop, sys.stderr):
+            return await main
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         return asyncio.run(stoppable())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)
 
 
 def settings(pairs: list[str] | None, **trainer: Any) -> dict[str, dict[str, Any]]:

@@ -105,6 +105,8 @@ def evaluate(
         }
         print(json_module.dumps(to_json(row), allow_nan=False))
     else:
-        print(f"accuracy on {len(chosen)} problems: {found}")
+        print(
+            f"{'accuracy' if found.outcomes else 'mean return'} on {len(chosen)} problems: {found}"
+        )
     if found.failures and not found.returns:
         raise typer.Exit(1)

@@ -169,7 +169,12 @@ def train(
         typer.Option("--merge/--per-edge", help="Train one sequence per path, or one per edge."),
     ] = None,
     seed: Annotated[
-        Optional[int], typer.Option("--seed", help="Seed of sampling and training.  [default: 0]")
+        Optional[int],
+        typer.Option(
+            "--seed",
+            help="Seed of sampling and training; a tree repeats exactly at "
+            "search.max_concurrency=1.  [default: 0]",
+        ),
     ] = None,
     set_: SetOption = None,
     json: JsonOption = False,

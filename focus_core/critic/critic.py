@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from collections.abc import Awaitable, Callable
@@ -67,10 +68,10 @@ class Critic:
 
 
 def _finite(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = math.nan
+    if not isinstance(value, str | bytes):
+        with contextlib.suppress(TypeError, ValueError):
+            number = float(value)
     if not math.isfinite(number):
         raise CriticError(f"the critic predicted {value!r}; it must be a finite number")
     return number

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import os
@@ -31,7 +30,7 @@ from focus_core.progress import Progress
 from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
 from focus_core.run.lock import hold
-from focus_core.sinks import JsonlDirectory, write_atomically
+from focus_core.sinks import JsonlDirectory, append_lines, write_atomically
 
 __all__ = ["RunDirectory", "to_json"]
 
@@ -90,8 +89,10 @@ class RunDirectory:
             if path.exists() and not path.is_dir():
                 raise UsageError(f"--run-dir {path} is a file; name a directory")
             if any((path / name).exists() for name in _MADE):
+                saved = (path / "state.json").exists()
                 raise UsageError(
-                    f"{path} holds a run already; use --resume {path}, or another name"
+                    f"{path} holds a run already; use "
+                    + (f"--resume {path}, or another name" if saved else "another name")
                 )
             directory._write("config.json", attrs.asdict(config))
         except OSError as error:
@@ -113,7 +114,7 @@ class RunDirectory:
     def config(self) -> dict[str, Any]:
         """What the run was asked for."""
         remedy = "give the directory of a run that focus train made"
-        saved = self._read("config.json", remedy)
+        saved = self._read("config.json", remedy, "restore the file, or start another run")
         try:
             return attrs.asdict(RunConfig(**saved))
         except TypeError as error:
@@ -122,9 +123,16 @@ class RunDirectory:
 
     def state(self) -> tuple[Progress, str]:
         """The newest checkpoint's progress and reference."""
-        state = self._read("state.json", "the run has no checkpoint; start another")
+        state = self._read(
+            "state.json",
+            "the run has no checkpoint yet; start another",
+            "restore the file; it names one of the run's checkpoints",
+        )
         try:
-            return Progress(**state["progress"]), str(state["reference"])
+            reference = str(state["reference"])
+            if state.get("inside"):
+                reference = str(self.path / reference)
+            return Progress(**state["progress"]), reference
         except (KeyError, TypeError) as error:
             raise DataError(
                 f"not a run's state: {error}",
@@ -137,8 +145,17 @@ class RunDirectory:
         self._write("config.json", attrs.asdict(config))
 
     def saved(self, reference: str, progress: Progress) -> None:
-        """Record a checkpoint; from now on a resume starts there."""
-        self._write("state.json", {"progress": attrs.asdict(progress), "reference": reference})
+        """Record a checkpoint; from now on a resume starts there, wherever the run is moved."""
+        path, here = Path(reference), self.path.resolve()
+        inside = path.is_absolute() and path.is_relative_to(here)
+        self._write(
+            "state.json",
+            {
+                "progress": attrs.asdict(progress),
+                "reference": str(path.relative_to(here)) if inside else reference,
+                "inside": inside,
+            },
+        )
 
     def rewind(self) -> list[str]:
         """Drop what was made after the newest checkpoint: a resumed run makes it again.
@@ -231,25 +248,22 @@ class RunDirectory:
         return JsonlDirectory(self.lanes / name, label=self.config()["run_id"])
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
-        line = (json.dumps(to_json(value), allow_nan=False) + "\n").encode()
-        handle = os.open(self.path / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            if os.write(handle, line) < len(line):  # rewinding drops what there is of it
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / name))
-        finally:
-            os.close(handle)
+        append_lines(self.path / name, [to_json(value)])
 
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
         write_atomically(self.path / name, json.dumps(value, indent=2) + "\n")
 
-    def _read(self, name: str, remedy: str) -> dict[str, Any]:
+    def _read(self, name: str, missing: str, damaged: str) -> dict[str, Any]:
         path = self.path / name
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise DataError("no such file", path=path, remedy=remedy) from None
-        except (OSError, ValueError) as error:
-            raise DataError(f"cannot be read: {error}", path=path, remedy=remedy) from error
+            raise DataError("no such file", path=path, remedy=missing) from None
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            raise DataError(message, path=path, remedy=missing) from error
+        except ValueError as error:
+            raise DataError(f"is damaged: {error}", path=path, remedy=damaged) from error
         if not isinstance(value, dict):
-            raise DataError("not a JSON object", path=path, remedy=remedy)
+            raise DataError("not a JSON object", path=path, remedy=damaged)
         return value

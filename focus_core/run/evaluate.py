@@ -45,6 +45,11 @@ class Evaluation:
         return sum(self.returns) / len(self.returns) if self.returns else math.nan
 
     @property
+    def outcomes(self) -> bool:
+        """Whether every return is 0 or 1, so that their mean is an accuracy."""
+        return all(value in (0.0, 1.0) for value in self.returns)
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Confidence interval of the mean.
 
@@ -55,7 +60,7 @@ class Evaluation:
         z = NormalDist().inv_cdf(0.5 + self.confidence / 2)
         if n == 0:
             return math.nan, math.nan
-        if all(value in (0.0, 1.0) for value in self.returns):
+        if self.outcomes:
             centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
             half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
             return max(0.0, centre - half), min(1.0, centre + half)
@@ -67,7 +72,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         low, high = self.interval
-        text = f"{self.accuracy:.1%} ({low:.1%} to {high:.1%}, n={len(self.returns)})"
+        form = ".1%" if self.outcomes else ".4g"
+        text = f"{self.accuracy:{form}} ({low:{form}} to {high:{form}}, n={len(self.returns)})"
         if self.unfinished:
             text += f", {self.unfinished} unfinished"
         if self.failures:

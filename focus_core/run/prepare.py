@@ -22,7 +22,7 @@ from focus_core.records import Problem
 from focus_core.run.config import RunConfig
 from focus_core.run.recording import Recording
 from focus_core.search import BestFirst, Fifo, Independent, Search, Selective, TokenEntropy
-from focus_core.task import CollectorFor, Task
+from focus_core.task import CollectorFor, Task, defaults_of
 from focus_core.trainer import Trainer
 
 __all__ = ["ORDERS", "RECIPES", "SEARCHES", "Prepared", "open_trainer", "prepare", "prepare_replay"]
@@ -82,8 +82,8 @@ def prepare(
     Raises:
         UsageError: A name, option, value or file is wrong.
     """
-    task = plugins.make("task", config.task, config.options("task"))
-    defaults = task.defaults
+    task = make_task(plugins, config)
+    defaults = defaults_of(task)
     source = config.problems if config.problems is not None else defaults.source
     if evaluation_only:
         source = config.problems or defaults.eval_source or defaults.source
@@ -144,7 +144,7 @@ def prepare_replay(
             lanes=lanes_of(plugins, config),
             replay=recording,
         )
-    defaults = plugins.make("task", config.task, config.options("task")).defaults
+    defaults = defaults_of(make_task(plugins, config))
     held_out = config.eval_source or defaults.eval_source or config.problems
     prepared = prepare(
         plugins, attrs.evolve(config, problems=held_out), trainer_options, evaluation_only=True
@@ -155,6 +155,23 @@ def prepare_replay(
 
 def _collects_nothing(policy: Policy, problem: Problem) -> Collector:
     raise RuntimeError("a replay does not collect")
+
+
+def make_task(plugins: Plugins, config: RunConfig) -> Task:
+    """The task with its settings.
+
+    Raises:
+        UsageError: A name, option or value is wrong.
+        PluginError: What the plug-in makes is no task.
+    """
+    task = plugins.make("task", config.task, config.options("task"))
+    for name in ("problems", "collector_for"):
+        if not callable(getattr(task, name, None)):
+            raise PluginError(
+                f"task {config.task!r}: {type(task).__name__} has no {name}(); "
+                f"'focus check task {config.task}' says what a task needs"
+            )
+    return cast("Task", task)
 
 
 def open_trainer(plugins: Plugins, config: RunConfig, options: Mapping[str, Any]) -> Trainer:
@@ -204,6 +221,8 @@ class _Nobody:
 
 
 def _problems(task: Task, source: str) -> Sequence[Problem]:
+    if source == "":
+        raise UsageError("--problems is empty; name a file or another source")
     try:
         problems = task.problems(source)
     except OSError as error:

@@ -21,6 +21,7 @@ from focus_core.run.prepare import Prepared
 from focus_core.run.recording import Recorder
 from focus_core.run.replay import Replay
 from focus_core.schedule import run_batches, run_schedule
+from focus_core.task import defaults_of
 from focus_core.trainer import RunStatus
 
 __all__ = ["train"]
@@ -85,7 +86,7 @@ async def train(
                         prepared.collector_for,
                         async_depth=cast("Literal[0, 1]", config.async_depth),
                         problems_per_step=config.problems_per_step
-                        or prepared.task.defaults.problems_per_step,
+                        or defaults_of(prepared.task).problems_per_step,
                         order=prepared.order,
                         critic_sink=directory.critic_sink(),
                         lanes=lanes,

@@ -160,8 +160,11 @@ class Fake(RecordingTrainer):
 
     async def save_state(self, name: str) -> str:
         path = Path(self.checkpoint_dir or ".") / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"updates": self.updates}))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"updates": self.updates}))
+        except OSError as error:
+            raise TrainerError(f"{path} cannot be written: {error.strerror}") from error
         return str(path)
 
     async def close(self, status: Any) -> None:

@@ -153,16 +153,40 @@ def test_the_environment_reads_ids_text_and_reason(scripted):
     assert transition == Transition(0.5, done=True)
 
 
-@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, np.float64("nan"), "nan"])
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, np.float64("nan")])
 def test_a_reward_that_is_no_finite_number_is_refused(scripted, reward):
     with pytest.raises(ValueError, match=r"Answers\.step returned reward"):
         act(Transition(reward, done=True), scripted)
 
 
-@pytest.mark.parametrize("reward", [None, "often", [1.0]])
+@pytest.mark.parametrize("reward", [None, "often", "1.0", "nan", b"1", [1.0]])
 def test_a_reward_that_is_no_number_is_refused(scripted, reward):
     with pytest.raises((TypeError, ValueError)):
         act(Transition(reward, done=True), scripted)
+
+
+def test_what_must_be_async_and_what_must_not_is_said(scripted):
+    class Mixed:
+        async def reset(self, problem):
+            return ()
+
+        def step(self, reply):
+            return Transition()
+
+    agent = Agent(scripted(), Mixed())
+    with pytest.raises(TypeError, match=r"Mixed\.reset is async; make it a plain function"):
+        agent.first_messages(agent.env, Problem("1"))
+    with pytest.raises(TypeError, match=r"Mixed\.step is not async; write 'async def step'"):
+        run(agent.act(agent.env, Generation([4], [-0.5], "length")))
+
+    class Grader(ReplyEnv):
+        def grade(self, text):
+            return 1.0
+
+    env = Grader(str, 1)
+    env.reset(Problem("1"))
+    with pytest.raises(TypeError, match=r"Grader\.grade is not async; write 'async def grade'"):
+        run(env.step(Reply((4,), "4", "stop")))
 
 
 @pytest.mark.parametrize("reward", [True, 1, 1.0, np.float32(1.0), np.int64(1)])

@@ -90,14 +90,16 @@ def test_the_seed_makes_trees_alike(here):
     assert a == b != c
 
 
-def test_a_failed_tree_writes_nothing_and_says_where(here):
+def test_a_failed_tree_is_not_written_and_says_where(here):
     done = invoke(*BASE, "--output", "out", "--count", 3, "--set", "task.bug_in=c1")
     assert done.code == 1
     last = done.err.splitlines()[-1]
     for part in ("focus: ", "'c1'", "environment", "KeyError"):
         assert part in last
     assert "focus_fake.py" in done.err, "the environment's author sees where"
-    assert list((here / "out").iterdir()) == []
+    kept = ["actor.jsonl", "critic.jsonl", "tree-0.json", "tree-0.txt"]
+    assert sorted(path.name for path in (here / "out").iterdir()) == kept, "what came before it"
+    assert {record["metadata"]["problem"] for record in lines(here / "out/actor.jsonl")} == {"c0"}
 
 
 def test_partial_trees_are_kept_if_allowed(here):

@@ -23,6 +23,7 @@ from focus_core import (
     Selective,
     TokenEntropy,
     Transition,
+    UsageError,
     Workspace,
     collect_records,
 )
@@ -425,3 +426,9 @@ def test_values_and_tree_agree_with_the_records(collect):
         ]
         assert record.target == pytest.approx(np.mean(below), abs=1e-12)
         assert record.metadata["branches"] == len(below)
+
+
+@pytest.mark.parametrize("critic", [len, 0.5, "text"])
+def test_a_critic_that_is_none_is_refused_when_the_collector_is_made(critic):
+    with pytest.raises(UsageError, match=r"wrap a function in Critic\.from_fn"):
+        collector(critic=critic)

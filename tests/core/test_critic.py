@@ -52,7 +52,6 @@ async def coroutine(text):
         AsyncCall(),
         lambda text: coroutine(text),  # a plain function that returns an awaitable
         lambda text: np.float32(0.25),
-        lambda text: "0.25",
     ],
 )
 def test_functions_sync_and_async_predict(fn):

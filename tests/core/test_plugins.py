@@ -215,7 +215,8 @@ def test_a_hook_typo_is_refused_and_leaves_the_manager_usable():
     plugins = Plugins()
     with pytest.raises(PluginError, match="focus_trainerz"):
         plugins.register(Typo(), "typo")
-    plugins.register(type("Fine", (), {})(), "fine")
+    with pytest.raises(PluginError, match="has no hooks; name a module with @hookimpl functions"):
+        plugins.register(type("Bare", (), {}), "bare")
     assert list(plugins.specs("lane")) == ["actor", "critic"]
 
 
@@ -244,15 +245,11 @@ def fake(site):
 def test_an_unknown_name_says_what_exists_and_what_to_install(fake):
     with pytest.raises(UnknownNameError) as caught:
         fake.find("task", "countdwn")
-    for part in (
-        "'countdwn'",
-        "did you mean countdown",
-        "needy",
-        "pip install focus-task-countdwn",
-    ):
+    for part in ("'countdwn'", "did you mean countdown", "needy"):
         assert part in str(caught.value)
-    with pytest.raises(UnknownNameError, match="pip install focus-adapter-tinkr"):
-        fake.find("trainer", "tinkr")
+    assert "pip" not in str(caught.value), "nobody is sent to install a package of that name"
+    with pytest.raises(UnknownNameError, match="pip install focus-adapter-tinker"):
+        fake.find("trainer", "tinker")
     assert isinstance(caught.value, LookupError)
     assert isinstance(caught.value, UsageError)
 

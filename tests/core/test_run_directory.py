@@ -44,6 +44,14 @@ def test_a_saved_state_is_read_back(made):
     assert RunDirectory.open(made.path).state()[1] == "another"
 
 
+def test_a_run_that_was_moved_finds_its_checkpoints(made, tmp_path):
+    made.saved(str(made.path / "checkpoints/step-000003"), Progress(batch=3, learner_step=3))
+    made.saved(str(made.path.resolve() / "checkpoints/step-000003"), Progress(batch=3))
+    made.path.rename(tmp_path / "moved")
+    moved = tmp_path / "moved"
+    assert RunDirectory.open(moved).state()[1] == str(moved / "checkpoints/step-000003")
+
+
 def test_reports_are_whole_lines_in_order(made):
     for batch in range(3):
         made.report(report(batch, loss=np.float32(0.5), bad=math.nan, worse=-math.inf))

@@ -107,7 +107,7 @@ def test_one_fault_ends_the_run_with_its_error(point, collect, update, depth):
     # Nothing began after the fault but clean-up, except that a running update may finish.
     (at, _), *_ = faults_of(world)
     late = {e[0] for t, *e in world.log if t > at and e[-1] == "begins"}
-    assert late <= ({"publish"} if point[0] == "step" else set())
+    assert late <= ({"publish", "save"} if point[0] == "step" else {"save"})
 
 
 @ORDERS
@@ -121,6 +121,29 @@ def test_an_update_that_was_sent_is_awaited_when_the_collection_fails(collect, u
     assert ("sink", 0) in order
     assert ("on_step", 0) in order
     assert [b.index for b in world.batches] == [0]
+
+
+@ORDERS
+@pytest.mark.parametrize(
+    ("point", "saved"),
+    [
+        (("step", 2, 0), 2),
+        (("collector_for", 1, 0), 1),
+        (("update", 1), None),
+        (("sink", 1), None),
+        (("on_step", 1), 2),
+    ],
+)
+def test_what_was_learned_is_saved_unless_in_the_middle_of_a_step(point, saved, collect, update):
+    """In between, weights and progress belong together; otherwise the checkpoint before holds."""
+    world = world_of(collect, update, faults={point})
+    progress = []
+    with pytest.raises((Injected, CollectionError)):
+        world.run(
+            4, async_depth=0, on_saved=lambda name, reached: progress.append(reached.learner_step)
+        )
+    assert progress == ([] if saved is None else [saved])
+    world.check_end()
 
 
 def test_outstanding_collection_is_cancelled_and_awaited_when_the_update_fails():

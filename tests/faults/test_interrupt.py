@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -147,7 +146,7 @@ def test_interrupted_at_some_moment_the_run_resumes_with_nothing_lost(
     state = json.loads((run / "state.json").read_text())
     saved = state["progress"]["batch"]
     assert len(written) - saved in (0, 1), "a step may be reported and not saved, not the reverse"
-    updates = json.loads(Path(state["reference"]).read_text())["updates"]
+    updates = json.loads((run / state["reference"]).read_text())["updates"]
     assert updates == state["progress"]["learner_step"]
     monkeypatch.setattr(sys, "path", [str(installed), *sys.path])
     monkeypatch.setenv("FOCUS_PLUGINS", "focus-fake")

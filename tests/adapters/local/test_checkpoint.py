@@ -74,7 +74,6 @@ def test_peft_loads_the_adapter_and_nothing_is_pickled(trainer_of, mini):
 
     path, logits = run(main())
     assert {each.name for each in path.iterdir()} == {
-        "README.md",
         "adapter_config.json",
         "adapter_model.safetensors",
         "optimizer.safetensors",
@@ -135,8 +134,8 @@ def test_checkpoints_that_do_not_fit_are_refused_before_loading(trainer_of, mode
     state = json.loads((good / "state.json").read_text())
     for reference, message in (
         (str(tmp_path / "nowhere"), "is no directory"),
-        (spoiled("state.json"), "state.json: cannot be read"),
-        (spoiled("state.json", "{"), "state.json: cannot be read"),
+        (spoiled("state.json"), "state.json: cannot be read: No such file"),
+        (spoiled("state.json", "{"), "state.json: is damaged"),
         (spoiled("optimizer.safetensors"), "optimizer.safetensors: is missing"),
         (spoiled("adapter_model.safetensors"), "adapter_model.safetensors: is missing"),
         (spoiled("state.json", json.dumps(state | {"format": 7})), "is 7; this version reads 1"),

@@ -235,3 +235,15 @@ def test_a_gold_that_cannot_be_read_is_warned_of(file, answer):
     assert len(problems) == 2
     assert str(caught[0].message).startswith(f"{path}:2: ")
     assert caught[0].filename == __file__
+
+
+def test_half_a_character_is_refused_with_its_line(file):
+    path = file('{"problem": "a", "answer": "1"}\n{"problem": "x\\ud800y", "answer": "1"}')
+    with pytest.raises(DataError, match=r":2: field 'problem': holds half a character") as caught:
+        load_problems(path)
+    str(caught.value).encode()
+
+
+def test_an_answer_of_null_is_what_is_said(file):
+    with pytest.raises(DataError, match="field 'answer': is null"):
+        load_problems(file('{"problem": "a", "answer": null}'))

@@ -58,7 +58,9 @@ def read_state(
     path = Path(directory)
     if not path.is_dir():
         raise DataError(
-            "is no directory", path=path, remedy="give the path that saving the state returned"
+            "is no directory",
+            path=path,
+            remedy="give a checkpoint's directory, such as RUN/checkpoints/step-000010",
         )
     state = _json(path / "state.json")
     if state.get("format") != _FORMAT:
@@ -66,11 +68,11 @@ def read_state(
             f"is {state.get('format')!r}; this version reads {_FORMAT}",
             path=path / "state.json",
             field="format",
-            remedy="resume with the version that saved it",
+            remedy="use the version that saved it",
         )
     for name in (_ADAPTER, _OPTIMIZER):
         if not (path / name).is_file():
-            raise DataError("is missing", path=path / name, remedy="resume from another checkpoint")
+            raise DataError("is missing", path=path / name, remedy="use another checkpoint")
     adapter = _json(path / "adapter_config.json")
     theirs = (state.get("model"), adapter.get("r"), adapter.get("lora_alpha"))
     for option, saved, now in zip(
@@ -88,11 +90,13 @@ def read_state(
 
 
 def _json(path: Path) -> dict[str, Any]:
-    remedy = "resume from another checkpoint"
+    remedy = "use another checkpoint"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read: {error}", path=path, remedy=remedy) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=path, remedy=remedy) from error
+    except ValueError as error:
+        raise DataError(f"is damaged: {error}", path=path, remedy=remedy) from error
     if not isinstance(content, dict):
         raise DataError("is not a JSON object", path=path, remedy=remedy)
     return content
@@ -113,6 +117,7 @@ def save(learner: Learner, directory: Path, *, model: str, options: Mapping[str,
     try:
         # "auto" would ask a hub whether the base model's vocabulary was changed.
         learner.model.save_pretrained(str(fresh), save_embedding_layers=False)
+        (fresh / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
         moments = {
             f"{moment}.{name}": state[moment].cpu()
             for name, parameter in learner.parameters.items()
@@ -160,7 +165,7 @@ def restore(learner: Learner, saved: SavedState) -> None:
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors.torch import load_file
 
-    remedy = "resume from another checkpoint"
+    remedy = "use another checkpoint"
     weights = _tensors(saved.directory / _ADAPTER, load_file)
     ours = get_peft_model_state_dict(learner.model, save_embedding_layers=False)
     if _shapes(weights) != _shapes(ours):
@@ -193,7 +198,7 @@ def _tensors(path: Path, load: Any) -> dict[str, Any]:
         tensors: dict[str, Any] = load(str(path))
     except (OSError, SafetensorError) as error:
         raise DataError(
-            f"cannot be read: {error}", path=path, remedy="resume from another checkpoint"
+            f"cannot be read: {error}", path=path, remedy="use another checkpoint"
         ) from error
     return tensors
 

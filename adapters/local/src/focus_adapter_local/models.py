@@ -186,6 +186,7 @@ def load_model(files: ModelFiles, *, device: str, dtype: str) -> LoadedModel:
             path=files.directory,
             remedy="check that it loads with AutoModelForCausalLM and AutoTokenizer",
         ) from error
+    tokenizer.model_max_length = 2**31 - 1  # the core says what does not fit, and only that
     model.to(where).eval().requires_grad_(False)
     return LoadedModel(files, model, tokenizer)
 

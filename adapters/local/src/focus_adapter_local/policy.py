@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from focus_core.errors import GenerationError, TrainerError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams
 
 __all__ = ["LocalPolicy"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LocalPolicy:
@@ -49,7 +52,7 @@ class LocalPolicy:
         The template writes the begin token where the model wants one; none is added.
 
         Raises:
-            UsageError: The template refuses these messages.
+            UsageError: The template refuses these messages, or they hold half a character.
         """
         from jinja2 import TemplateError
 
@@ -60,6 +63,15 @@ class LocalPolicy:
                 )
         except TemplateError as error:
             raise UsageError(f"the model's chat template refuses the messages: {error}") from error
+        except TypeError as error:
+            for message in messages:
+                found = _SURROGATE.search(str(message.get("content", "")))
+                if found:
+                    raise UsageError(
+                        f"a message holds half a character ({found.group()!a}), which no tokenizer "
+                        "takes; mend the text"
+                    ) from error
+            raise
         return PreparedPrompt([int(token) for token in tokens])
 
     def decode(self, tokens: Sequence[int]) -> str:

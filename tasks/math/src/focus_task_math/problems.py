@@ -24,6 +24,7 @@ _DESTROYED = re.compile(
     r"|\r(?=ight|angle|ceil|floor|ho(?![a-z])|brace|m\s*\{)"
     r"|\n(?=eq(?![a-z])|abla(?![a-z])|otin(?![a-z])|eg(?![a-z])|ewline(?![a-z]))"
 )
+_HALF = re.compile("[\ud800-\udfff]")
 _ESCAPES = {"\x08": r"\b", "\x0c": r"\f", "\t": r"\t", "\r": r"\r", "\n": r"\n"}
 
 
@@ -97,10 +98,16 @@ def _entry(row: Row) -> _Entry:
                 f"has a control character ({shown}) before {rest!r}",
                 "LaTeX needs two backslashes in JSON: \\\\frac",
             )
+        if half := _HALF.search(value):
+            raise wrong(
+                field,
+                f"holds half a character ({half.group()!a}), which no tokenizer takes",
+                "write the whole character",
+            )
         return value
 
     prompt = text("problem", needed=True)
-    answer = text("answer", needed=False)
+    answer = text("answer", needed="answer" in fields and "solution" not in fields)
     solution = text("solution", needed=answer is None)
     boxed = solution is not None and find_gold(solution) != solution.strip()
     if not boxed and answer is None:
