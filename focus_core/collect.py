@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -16,10 +17,10 @@ from focus_core.agent.execution import Execution, ThreadExecution
 from focus_core.agent.rollout import Rollout
 from focus_core.agent.workspace import Workspace
 from focus_core.critic.critic import Critic
-from focus_core.errors import CollectionError, UsageError
+from focus_core.errors import CollectionError, PluginError, UsageError
 from focus_core.export import export_actor, export_critic
 from focus_core.growth import Failure, Growth
-from focus_core.recipes import DirectBranchTd, Recipe
+from focus_core.recipes import Credit, DirectBranchTd, Recipe
 from focus_core.records import ActorRecord, Problem
 from focus_core.search import BetaBernoulli, Calibration, Decisions, Search, Selective
 from focus_core.tree.returns import Values, backup
@@ -73,7 +74,11 @@ class Collection:
         Raises:
             CollectionError: There are failures and ``allow_partial`` is False; the first one is
                 the cause.
+            PluginError: The recipe returned what is no credit of this tree.
+            ValueError: ``min_abs_advantage`` is negative or no number.
         """
+        if min_abs_advantage is not None and not 0.0 <= min_abs_advantage < math.inf:
+            raise ValueError(f"min_abs_advantage is {min_abs_advantage}; it must be 0 or more")
         if self.failures and not allow_partial:
             first = self.failures[0]
             raise CollectionError(
@@ -84,7 +89,7 @@ class Collection:
         self.min_abs_advantage = min_abs_advantage
         self.values = backup(self.tree, gamma=collector.gamma, kappa=collector.kappa)
         credit = collector.recipe.credit(self.tree, self.values, gamma=collector.gamma)
-        self.advantages = credit.advantages
+        self.advantages = _advantages(collector.recipe, credit, len(self.tree))
         dict.update(self.counts, credit.counts)  # set, not added: preparing again says the same
         return self
 
@@ -104,6 +109,35 @@ class Collection:
         """Every finished rollout, oldest first."""
         tree = self.tree
         return [Rollout(tree, n) for n in tree.edges() if tree.kind[n] == TERMINAL]
+
+
+def _advantages(recipe: Recipe, credit: Any, nodes: int) -> NDArray[np.float64]:
+    """A recipe's advantages, if they are what ``Credit`` says.
+
+    Raises:
+        PluginError: They are not.
+    """
+    name = type(recipe).__name__
+    if not isinstance(credit, Credit):
+        raise PluginError(f"{name}.credit returned {type(credit).__name__}, not a Credit")
+    try:
+        advantages = np.asarray(credit.advantages, np.float64)
+    except (TypeError, ValueError) as error:
+        raise PluginError(
+            f"{name}.credit returned advantages that are no array: {error}"
+        ) from error
+    if advantages.shape != (nodes,):
+        raise PluginError(
+            f"{name}.credit returned advantages of shape {advantages.shape} for {nodes} nodes; "
+            "it is one for each node, NaN where an edge is not trained"
+        )
+    if np.isinf(advantages).any():
+        node = int(np.flatnonzero(np.isinf(advantages))[0])
+        raise PluginError(
+            f"{name}.credit returned {advantages[node]} for the edge to node {node}; an advantage "
+            "is finite, or NaN where an edge is not trained"
+        )
+    return advantages
 
 
 @attrs.define(eq=False)
@@ -140,7 +174,11 @@ class Collector:
         kw_only=True,
         validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)],
     )
-    kappa: float = attrs.field(default=1.0, kw_only=True, validator=attrs.validators.gt(0.0))
+    kappa: float = attrs.field(
+        default=1.0,
+        kw_only=True,
+        validator=[attrs.validators.gt(0.0), attrs.validators.lt(math.inf)],
+    )
     calibration: Calibration = attrs.field(factory=BetaBernoulli, kw_only=True)
     deadline: float | None = attrs.field(
         default=None, kw_only=True, validator=attrs.validators.optional(attrs.validators.gt(0.0))

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import numpy as np
 
-from focus_core.agent.agent import Agent, View
+from focus_core.agent.agent import Agent, View, plainly
 from focus_core.agent.env import Transition
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
-from focus_core.errors import CriticError, DeadlineError
+from focus_core.errors import CriticError, DeadlineError, PluginError
 from focus_core.policy import Generation
 from focus_core.records import Problem
 from focus_core.search import Decisions, Frontier
@@ -114,7 +115,7 @@ class Growth:
         try:
             try:
                 self._plant()
-            except Exception as error:  # the user's environment, policy or critic
+            except (Exception, SystemExit) as error:  # the user's environment, policy or critic
                 self._fail("environment", ROOT, -1, error)
                 self.stopped = self.stopped or "the root could not be made"
                 return
@@ -129,6 +130,7 @@ class Growth:
                     source = self._frontier.next()
                     if source is None:
                         break
+                    self._check_source(source)
                     self.decisions.launched(source, self.counts["transitions"])
                     continuation = _Continuation(launches, source, source)
                     running.add(asyncio.create_task(self._continue(continuation)))
@@ -154,7 +156,7 @@ class Growth:
         self.tree = Tree(
             agent.first_prompt(messages),
             messages=messages,
-            snapshot=env.snapshot() if agent.forkable else None,
+            snapshot=plainly(env, "snapshot") if agent.forkable else None,
             forkable=agent.forkable,
         )
         self.tree.workspace[ROOT] = _files(env)
@@ -181,7 +183,11 @@ class Growth:
         self.tree.snapshot = [None] * len(self.tree)
         self.tree.workspace = [None] * len(self.tree)
 
-    def _fail(self, stage: str, state: int, launch: int, error: Exception) -> None:
+    def _fail(self, stage: str, state: int, launch: int, raised: BaseException) -> None:
+        error = raised
+        if not isinstance(error, Exception):  # a library's sys.exit() must not end the program
+            error = RuntimeError(f"the code raised {raised!r}")
+            error.__cause__ = raised
         self.failures.append(Failure(stage, state, launch, error))
         counter = "failed_predictions" if stage == "prediction" else "failed_continuations"
         self.counts[counter] += 1
@@ -201,7 +207,7 @@ class Growth:
                 if pending:
                     await asyncio.wait(pending)
             await self._root_value()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             await self._drop(now)
             if isinstance(error, TimeoutError) and limit.expired():
                 late = DeadlineError(
@@ -209,8 +215,9 @@ class Growth:
                     f"{_WAITED[now.stage]}"
                 )
                 late.__cause__ = error
-                now.stage, error = "deadline", late
-            self._fail(now.stage, now.at, now.launch, error)
+                self._fail("deadline", now.at, now.launch, late)
+            else:
+                self._fail(now.stage, now.at, now.launch, error)
             self._failed_from(now.source)
         except asyncio.CancelledError as error:
             await self._drop(now)
@@ -257,7 +264,7 @@ class Growth:
             if view.fold == FOLDED:
                 self.counts["folds"] += 1
                 if hasattr(env, "folded"):
-                    env.folded()
+                    plainly(env, "folded")
             self._add(now, env, prefix, generation, transition, view)
             prefix = list(view.tokens)
             if tree.kind[now.at] != OPEN:
@@ -266,15 +273,32 @@ class Growth:
     def _restored(self, source: int) -> Any:
         """The environment as it was at a state, this continuation's own."""
         tree, agent = self.tree, self._agent
-        env = agent.new_env(self._execution, tree.workspace[source])
         if agent.forkable:
-            env.restore(tree.snapshot[source])
-        elif agent.first_messages(env, self._problem) != tree.messages[ROOT]:
+            env = agent.new_env(self._execution, tree.workspace[source])
+            plainly(env, "restore", tree.snapshot[source])
+            return env
+        env = agent.new_env(self._execution, self._workspace)
+        if agent.first_messages(env, self._problem) != tree.messages[ROOT]:
             raise ValueError(
                 f"{type(env).__name__}.reset gave other messages the second time; make it "
                 "deterministic, or give the environment snapshot() and restore()"
             )
         return env
+
+    def _check_source(self, source: int) -> None:
+        """Refuse a state that nothing can go on from: a search's mistake ends the collection."""
+        tree = self.tree
+        if not (
+            isinstance(source, int | np.integer)
+            and 0 <= source < len(tree)
+            and tree.alive[source]
+            and tree.kind[source] == OPEN
+            and (tree.forkable[source] or source == ROOT)
+        ):
+            raise PluginError(
+                f"{type(self._collector.search).__name__} launched from {source!r}, which is no "
+                "unfinished state that can be branched"
+            )
 
     async def _view(
         self, parent: int, prefix: list[int], generation: Generation, transition: Transition
@@ -336,7 +360,7 @@ class Growth:
         now.chain.append(node)
         now.at = node
         if kind == OPEN and agent.forkable:
-            tree.snapshot[node] = env.snapshot()
+            tree.snapshot[node] = plainly(env, "snapshot")
             tree.workspace[node] = _files(env)
             tree.forkable[node] = 1
         if kind != TERMINAL:
@@ -404,7 +428,7 @@ class Growth:
         try:
             tree.context[node] = text = self._collector.render_context(tree, node)
             tree.prediction[node] = await critic.predict(text, self._execution)
-        except Exception as error:  # the user's critic
+        except (Exception, SystemExit) as error:  # the user's critic
             self._fail("prediction", node, launch, error)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

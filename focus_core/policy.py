@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -10,7 +11,14 @@ import attrs
 
 from focus_core.errors import GenerationError
 
-__all__ = ["Generation", "Policy", "PreparedPrompt", "SamplingParams", "check_generation"]
+__all__ = [
+    "Generation",
+    "Policy",
+    "PreparedPrompt",
+    "SamplingParams",
+    "check_generation",
+    "check_tokens",
+]
 
 StopReason = Literal["stop", "length"]
 
@@ -100,8 +108,8 @@ def check_generation(generation: Generation, *, max_tokens: int) -> None:
 
     Raises:
         GenerationError: No log probabilities, a wrong number of them, one that is not a finite
-            number at most 0 (up to rounding), more tokens than asked for, or a stop reason that
-            is neither ``"stop"`` nor ``"length"``.
+            number at most 0 (up to rounding), more tokens than asked for, one that is no token
+            id, or a stop reason that is neither ``"stop"`` nor ``"length"``.
     """
     tokens, logprobs = generation.tokens, generation.logprobs
     if logprobs is None:
@@ -120,9 +128,36 @@ def check_generation(generation: Generation, *, max_tokens: int) -> None:
         raise GenerationError(
             f"stop_reason is {generation.stop_reason!r}; it must be 'stop' or 'length'"
         )
+    check_tokens(tokens, "the policy returned")
     for position, logprob in enumerate(logprobs):
-        if logprob is None or not math.isfinite(logprob) or logprob > 1e-3:
+        if logprob is None or not math.isfinite(logprob) or not _LOWEST <= logprob <= 1e-3:
             raise GenerationError(
                 f"log probability {position} of {len(logprobs)} is {logprob!r}; "
                 "each must be a finite number not above 0"
+            )
+
+
+_LOWEST = -3.4e38
+"""Log probabilities are kept as float32, in which a lower one is infinite."""
+
+
+def check_tokens(tokens: Sequence[int], what: str) -> None:
+    """Refuse what is no sequence of token ids: records keep them as int32.
+
+    Args:
+        tokens: Claimed ids.
+        what: Who gave them, as the beginning of a sentence.
+
+    Raises:
+        GenerationError: One is no integer from 0 to 2**31 - 1.
+    """
+    for position, token in enumerate(tokens):
+        try:
+            fits = 0 <= operator.index(token) < 2**31
+        except TypeError:
+            fits = False
+        if not fits:
+            raise GenerationError(
+                f"{what} {token!r} as token {position} of {len(tokens)}; token ids are integers "
+                "from 0 to 2**31 - 1"
             )

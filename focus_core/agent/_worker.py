@@ -32,6 +32,7 @@ def main(fd: int, memory: int | None) -> None:
         if most is not None:
             with contextlib.suppress(ValueError, OSError):  # not on every system
                 resource.setrlimit(limit, (most, most))
+    os.set_inheritable(fd, False)  # a program the function starts must not hold the socket open
     channel = socket.socket(fileno=fd)
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(channel, calls), daemon=True).start()

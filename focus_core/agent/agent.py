@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,11 +16,54 @@ from focus_core.agent.execution import Execution
 from focus_core.agent.folding import Folding
 from focus_core.agent.workspace import Workspace
 from focus_core.errors import FoldError, GenerationError
-from focus_core.policy import Generation, Policy, SamplingParams, check_generation
+from focus_core.policy import (
+    Generation,
+    Policy,
+    SamplingParams,
+    check_generation,
+    check_tokens,
+)
 from focus_core.records import Problem
 from focus_core.tree.tree import ASKED, FOLDED
 
-__all__ = ["Agent", "View"]
+__all__ = ["Agent", "View", "plainly"]
+
+
+def plainly(env: Any, method: str, *args: Any) -> Any:
+    """Call a method of an environment that must not be async: nobody would await it.
+
+    Raises:
+        TypeError: It is.
+    """
+    answer = getattr(env, method)(*args)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise TypeError(f"{type(env).__name__}.{method} is async; make it a plain function")
+    return answer
+
+
+def _chat(env: Any, method: str, messages: Any) -> tuple[Any, ...]:
+    """An environment's messages; a single one or a text would be taken apart."""
+    if isinstance(messages, str | bytes | Mapping):
+        raise TypeError(
+            f"{type(env).__name__}.{method} gave the messages {messages!r}; they are a list of "
+            "dicts with 'role' and 'content'"
+        )
+    return tuple(messages)
+
+
+def _check_metrics(env: Any, metrics: Mapping[str, Any]) -> None:
+    """Refuse what would make the batch's mean no number."""
+    for name, value in metrics.items():
+        try:
+            fits = not isinstance(value, str | bytes) and math.isfinite(value)
+        except (TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"{type(env).__name__}.step returned the metric {name!r} as {value!r}; it must be "
+                "a finite number, or left out"
+            )
 
 
 @attrs.frozen
@@ -79,17 +122,15 @@ class Agent:
         env = copy.copy(self.env)
         if hasattr(env, "execution"):
             env.execution = execution
-        if workspace is not None and hasattr(env, "workspace"):
-            env.workspace = workspace.fork()
+        if hasattr(env, "workspace"):
+            own = env.workspace if workspace is None else workspace
+            if isinstance(own, Workspace):
+                env.workspace = own.fork()
         return env
 
     def first_messages(self, env: Env, problem: Problem) -> tuple[Any, ...]:
         """Reset ``env`` and put the system prompt before its messages."""
-        answer: Any = env.reset(problem)
-        if inspect.iscoroutine(answer):
-            answer.close()
-            raise TypeError(f"{type(env).__name__}.reset is async; make it a plain function")
-        messages = tuple(answer)
+        messages = _chat(env, "reset", plainly(env, "reset", problem))
         return messages if self.system_prompt is None else add_system(messages, self.system_prompt)
 
     @property
@@ -103,12 +144,22 @@ class Agent:
         Raises:
             FoldError: The context would have to fold what cannot be folded.
         """
-        tokens = self.policy.prepare(messages).tokens
+        tokens = self._rendered(messages)
         if self.folding is not None and self.folding.summarize is None:
-            asked = self.policy.prepare(self.folding.asked(messages)).tokens
+            asked = self._rendered(self.folding.asked(messages))
             # One more for the end of a turn that is folded unfinished.
             self._request_tokens = max(0, len(asked) - len(tokens)) + 1
         self._check_length(tokens, "the first prompt")
+        return tokens
+
+    def _rendered(self, messages: Sequence[Any]) -> Sequence[int]:
+        """The prompt of a chat.
+
+        Raises:
+            GenerationError: The policy's rendering is no sequence of token ids.
+        """
+        tokens = self.policy.prepare(messages).tokens
+        check_tokens(tokens, f"{type(self.policy).__name__}.prepare gave")
         return tokens
 
     def _too_long(self, length: int) -> bool:
@@ -151,7 +202,8 @@ class Agent:
                 f"{getattr(self.policy, 'context_length', None)}; shorten the prompt"
             )
         params = attrs.evolve(self.sampling, max_tokens=room, seed=seed)
-        generations = await self.policy.generate(prefix, params)
+        # A copy: what the policy does to its argument must not reach the record.
+        generations = await self.policy.generate(list(prefix), params)
         if len(generations) != 1:
             raise GenerationError(f"the policy returned {len(generations)} generations for n=1")
         check_generation(generations[0], max_tokens=room)
@@ -189,6 +241,8 @@ class Agent:
             )
         if transition.done and transition.truncated:
             raise ValueError(f"{type(env).__name__}.step returned both done and truncated")
+        _chat(env, "step", transition.messages)
+        _check_metrics(env, transition.metrics)
         return transition
 
     async def follow(
@@ -232,7 +286,7 @@ class Agent:
             summary = await folding.summary(chat, execution)
             return self._folded(folding, first, chat, summary)
         chat = folding.asked(chat)
-        return View(chat, self.policy.prepare(chat).tokens, ASKED)
+        return View(chat, self._rendered(chat), ASKED)
 
     def fold(self, first: Sequence[Any], messages: Sequence[Any], generation: Generation) -> View:
         """What the policy sees after its summary.
@@ -248,7 +302,7 @@ class Agent:
         self, folding: Folding, first: Sequence[Any], chat: Sequence[Any], summary: str
     ) -> View:
         chat = folding.folded(first, chat, summary)
-        tokens = self.policy.prepare(chat).tokens
+        tokens = self._rendered(chat)
         self._check_length(tokens, "the prompt after a fold")
         return View(chat, tokens, FOLDED, folding.penalty)
 
@@ -266,7 +320,7 @@ class Agent:
         with what was sampled, and starts a new sequence where it does not continue it.
         """
         chat = (*messages, self._assistant(turn), *transition.messages)
-        return chat, self.policy.prepare(chat).tokens
+        return chat, self._rendered(chat)
 
     def _assistant(self, turn: Sequence[int]) -> dict[str, str]:
         """A turn as a message: its text without the end token, which the template adds."""

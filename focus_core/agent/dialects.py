@@ -140,8 +140,9 @@ class Hermes:
 
 
 _FUNCTION = re.compile(r"\s*<function=([^<>\s]+)>\s*")
-_PARAMETER = re.compile(r"<parameter=([^<>\s]+)>(.*?)</parameter>\s*", re.DOTALL)
-_FUNCTION_END = re.compile(r"</function>\s*</tool_call>")
+_PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>")
+_PARAMETER_END = "</parameter>"
+_FUNCTION_END = re.compile(r"\s*</function>\s*</tool_call>")
 
 
 @attrs.frozen
@@ -189,10 +190,14 @@ class QwenXml:
         name, at = function[1], function.end()
         written: dict[str, str] = {}
         while parameter := _PARAMETER.match(text, at):
-            key, at = parameter[1], parameter.end()
+            key, start = parameter[1], parameter.end()
+            stop = text.find(_PARAMETER_END, start)  # a regular expression would crawl there
+            if stop < 0:
+                break
+            at = stop + len(_PARAMETER_END)
             if key in written:
                 return _bad(text, at, f"the parameter {key!a} is there twice", name)
-            written[key] = parameter[2].removeprefix("\n").removesuffix("\n")
+            written[key] = text[start:stop].removeprefix("\n").removesuffix("\n")
         end = _FUNCTION_END.match(text, at)
         if not end:
             reason = (

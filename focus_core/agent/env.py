@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
+from focus_core.errors import UsageError
 from focus_core.policy import StopReason
 from focus_core.records import Problem
 
@@ -99,6 +100,8 @@ class ReplyEnv:
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], max_tokens: int) -> None:
+        if not max_tokens >= 1:
+            raise UsageError(f"max_tokens={max_tokens!r}: a reply has at least 1 token")
         self.decode = decode
         self.max_tokens = max_tokens
         self._said: Said | None = None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
-from focus_core.errors import DeadlineError
+from focus_core.errors import DeadlineError, UsageError
 
-__all__ = ["Execution", "ThreadExecution", "bounded"]
+__all__ = ["Execution", "ThreadExecution", "bounded", "is_async", "left_loop"]
 
 T = TypeVar("T")
 
@@ -58,6 +59,39 @@ async def bounded(awaitable: Awaitable[T], timeout: float | None) -> T:
         raise DeadlineError(f"not done within {timeout:g} s") from error
 
 
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a function, or an object that is called like one, gives something to await."""
+    called = getattr(function, "__call__", None)  # noqa: B004  # an object with async __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def left_loop(service: object, before: asyncio.AbstractEventLoop | None) -> bool:
+    """Whether a service is now used in another event loop than before, which has ended.
+
+    Raises:
+        UsageError: The other loop still runs.
+    """
+    if before is None or before is asyncio.get_running_loop():
+        return False
+    if before.is_running():
+        raise UsageError(
+            f"this {type(service).__name__} is in use in another event loop; make one for each"
+        )
+    return True
+
+
+def _called(function: Callable[..., T], *args: Any) -> T:
+    """Call in a worker thread, and raise only what a future can hold and a task may see."""
+    try:
+        return function(*args)
+    except (StopIteration, CancelledError) as error:
+        raise RuntimeError(f"the function raised {error!r}") from error
+    except Exception:
+        raise
+    except BaseException as error:  # SystemExit would end the program, a cancellation lie
+        raise RuntimeError(f"the function raised {error!r}") from error
+
+
 @attrs.define
 class ThreadExecution:
     """A bounded thread pool, started when first used.
@@ -72,17 +106,28 @@ class ThreadExecution:
     max_workers: int = attrs.field(default=8, validator=attrs.validators.ge(1))
     _pool: ThreadPoolExecutor | None = attrs.field(default=None, init=False)
     _places: asyncio.Semaphore | None = attrs.field(default=None, init=False)
+    _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, init=False)
 
     async def run(self, function: Callable[..., T], *args: Any, timeout: float | None = None) -> T:
-        """Run in a worker thread."""
+        """Run in a worker thread.
+
+        Raises:
+            RuntimeError: The function raised ``SystemExit``, ``StopIteration`` or the like, which
+                is its own affair.
+            UsageError: The service is in use in another event loop.
+        """
+        loop = asyncio.get_running_loop()
+        if left_loop(self, self._loop) and self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+        self._loop = loop
         if self._pool is None or self._places is None:
             self._pool = ThreadPoolExecutor(self.max_workers, thread_name_prefix="focus-env")
             self._places = asyncio.Semaphore(self.max_workers)
         pool, places = self._pool, self._places
         await places.acquire()
-        loop = asyncio.get_running_loop()
         try:
-            future = pool.submit(function, *args)
+            future = pool.submit(_called, function, *args)
         except BaseException:
             places.release()
             raise

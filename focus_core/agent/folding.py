@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
 
 from focus_core.agent.context import Context, Segments
-from focus_core.agent.execution import Execution
+from focus_core.agent.execution import Execution, is_async
 from focus_core.errors import FoldError
 from focus_core.policy import SamplingParams
 
@@ -68,7 +69,9 @@ class Folding:
         default=None, validator=attrs.validators.optional(attrs.validators.ge(0))
     )
     summarize: Callable[[Sequence[Any]], str | Awaitable[str]] | None = None
-    penalty: float = attrs.field(default=0.0, validator=attrs.validators.ge(0.0))
+    penalty: float = attrs.field(
+        default=0.0, validator=[attrs.validators.ge(0.0), attrs.validators.lt(math.inf)]
+    )
 
     def transition_tokens(self, sampling: SamplingParams) -> int:
         """As the inner context."""
@@ -126,8 +129,8 @@ class Folding:
     async def summary(self, chat: Sequence[Any], execution: Execution) -> str:
         """What the user's function makes of the chat."""
         assert self.summarize is not None  # the caller asked
-        if inspect.iscoroutinefunction(self.summarize):
-            text: str = await self.summarize(chat)
+        if is_async(self.summarize):
+            text: str = await self.summarize(chat)  # type: ignore[misc]
             return text
         made = await execution.run(self.summarize, chat)
         return await made if inspect.isawaitable(made) else made

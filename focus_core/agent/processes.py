@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import attrs
 
 from focus_core.agent._worker import LENGTH, STARTED
-from focus_core.agent.execution import bounded
+from focus_core.agent.execution import bounded, left_loop
 from focus_core.errors import DeadlineError, ExecutionError, UsageError
 
 __all__ = ["ProcessExecution"]
@@ -72,15 +72,35 @@ class _Worker:
             raise ConnectionResetError("the worker speaks another language")
 
     async def answer(self) -> Any:
+        """What the call came to; a worker that dies ends the wait, whoever else has its socket."""
+        reading = asyncio.create_task(self._read())
+        ended = asyncio.create_task(self.process.wait())
+        try:
+            await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():  # what it wrote before it died is there already
+                await asyncio.wait({reading}, timeout=1.0)
+            if not reading.done():
+                raise ConnectionResetError("the worker ended without an answer")
+            return reading.result()
+        finally:
+            for task in (reading, ended):
+                task.cancel()
+            await asyncio.wait({reading, ended})
+
+    async def _read(self) -> Any:
         (length,) = LENGTH.unpack(await self.reader.readexactly(LENGTH.size))
         return pickle.loads(await self.reader.readexactly(length))
 
-    async def end(self) -> None:
-        """Kill it, with whatever it started, and wait until it is gone."""
+    def kill(self) -> None:
+        """Kill it, with whatever it started."""
         if not self.killed:  # once, as the id may be another's after the process was waited for
             self.killed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Kill it, with whatever it started, and wait until it is gone."""
+        self.kill()
         self.writer.close()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
@@ -112,6 +132,7 @@ class ProcessExecution:
     _places: asyncio.Semaphore | None = attrs.field(default=None, init=False)
     _idle: list[_Worker] = attrs.field(factory=list, init=False)
     _workers: set[_Worker] = attrs.field(factory=set, init=False)
+    _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, init=False)
 
     async def run(self, function: Callable[..., T], *args: Any, timeout: float | None = None) -> T:
         """Run in a worker process.
@@ -119,9 +140,13 @@ class ProcessExecution:
         Raises:
             DeadlineError: It took longer than the limit; its process was killed.
             ExecutionError: Its process died.
-            UsageError: The function or its arguments cannot be sent to another process.
+            UsageError: The function or its arguments cannot be sent to another process, or the
+                service is in use in another event loop.
         """
         payload = _packed(function, args)
+        if left_loop(self, self._loop):
+            self._abandon()
+        self._loop = asyncio.get_running_loop()
         if self._places is None:
             self._places = asyncio.Semaphore(self.max_workers)
         places = self._places
@@ -146,10 +171,23 @@ class ProcessExecution:
 
     async def aclose(self) -> None:
         """Kill all workers; calls still running or waiting fail with ``ExecutionError``."""
+        if left_loop(self, self._loop):
+            self._abandon()
         self._places = None
         self._idle.clear()
-        for worker in list(self._workers):
+        workers = list(self._workers)
+        for worker in workers:  # all of them, even if the wait below is cancelled
+            worker.kill()
+        for worker in workers:
             await self._end(worker)
+
+    def _abandon(self) -> None:
+        """Kill workers of an event loop that has ended, in which nothing of them can be awaited."""
+        for worker in self._workers:
+            worker.kill()
+        self._places = None
+        self._idle.clear()
+        self._workers.clear()
 
     async def _started(self, payload: bytes, places: asyncio.Semaphore) -> _Worker:
         """A worker that runs the call; one that died while idle is replaced."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["mismatch", "read_json", "read_json_at", "read_typed"]
+__all__ = ["flaw", "mismatch", "read_json", "read_json_at", "read_typed"]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twice = {key for key in keys if keys.count(key) > 1} if len(set(keys)) < len(keys) else ()
-    if twice:
-        raise ValueError(f"the key {min(twice)!r} is there twice")
-    return dict(pairs)
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(
+            f"the key {min(key for key in counts if counts[key] > 1)!r} is there twice"
+        )
+    return read
 
 
 def _finite(text: str) -> float:
@@ -78,6 +81,38 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     for option in schema.get("anyOf", ()):
         types |= _types(option)
     return types
+
+
+def flaw(schema: Any, where: str) -> str | None:
+    """The first thing in a schema that no value could keep, as a sentence; None if there is none.
+
+    Looks at the keywords that ``mismatch`` reads.
+    """
+    if not isinstance(schema, Mapping):
+        return f"{where} is {schema!r}, not a JSON schema object"
+    types = schema.get("type", ())
+    for name in [types] if isinstance(types, str) else types:
+        if name not in _IS:
+            return f"{where} has the type {name!r}; there are {', '.join(_IS)}"
+    for key in ("enum", "anyOf"):
+        if key in schema and (not isinstance(schema[key], list | tuple) or not schema[key]):
+            return f"{where}: {key} is {schema[key]!r}, not a list with something in it"
+    for key in ("minimum", "maximum"):
+        if key in schema and not _IS["number"](schema[key]):
+            return f"{where}: {key} is {schema[key]!r}, not a number"
+    known = schema.get("properties", {})
+    if not isinstance(known, Mapping):
+        return f"{where}: properties is {known!r}, not an object"
+    more = schema.get("additionalProperties", False)
+    for name in schema.get("required", ()):
+        if name not in known and not more and more != {}:
+            return f"{where}: {name!r} is required and not among the properties {sorted(known)}"
+    members = {repr(name): member for name, member in known.items()}
+    members |= {f"{where}: anyOf[{i}]": each for i, each in enumerate(schema.get("anyOf", ()))}
+    members |= {f"{where}: items": schema["items"]} if "items" in schema else {}
+    members |= {f"{where}: additionalProperties": more} if not isinstance(more, bool) else {}
+    wrong = (flaw(member, name) for name, member in members.items())
+    return next((each for each in wrong if each), None)
 
 
 def mismatch(value: Any, schema: Mapping[str, Any], where: str) -> str | None:

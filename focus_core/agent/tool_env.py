@@ -88,6 +88,8 @@ class ToolEnv(ReplyEnv):
                 f"max_turns={max_turns!r}, at_limit={at_limit!r}, answers={answers!r}: "
                 "max_turns is at least 1, at_limit 'grade' or 'truncate', answers 'tool' or 'user'"
             )
+        if timeout is not None and not timeout > 0:
+            raise UsageError(f"timeout={timeout!r}: it is a number of seconds above 0, or None")
         self.dialect = find_dialect(dialect)
         self.max_turns = max_turns
         self.at_limit = at_limit

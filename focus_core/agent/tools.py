@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from focus_core.agent.execution import Execution, bounded
+from focus_core.agent.execution import Execution, bounded, is_async
+from focus_core.agent.schema import flaw
 from focus_core.agent.workspace import Workspace
 from focus_core.errors import DeadlineError, ExecutionError, FocusError, UsageError
 
@@ -86,10 +87,18 @@ class ToolState:
 
 
 def _schema(instance: Any, attribute: Any, value: Mapping[str, Any]) -> None:
-    if value.get("type") != "object" or not isinstance(value.get("properties", {}), Mapping):
+    wrong = None
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        wrong = f"they are no JSON: {error}"
+    if wrong is None and (not isinstance(value, Mapping) or value.get("type") != "object"):
+        wrong = "their type is not 'object'"
+    if wrong := wrong or flaw(value, "parameters"):
         raise UsageError(
             f"tool {instance.name!r}: parameters must be a JSON schema of an object, such as "
-            '{"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}'
+            '{"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}; '
+            f"{wrong}"
         )
 
 
@@ -156,13 +165,15 @@ class Tool:
         """
         given = state if self.stateful else None
         try:
-            if inspect.iscoroutinefunction(self.function):
+            if is_async(self.function):
                 first = () if given is None else (given,)
                 answer = await bounded(self.function(*first, **arguments), timeout)
             else:
                 answer, given = await execution.run(
                     _apply, self.function, given, dict(arguments), timeout=timeout
                 )
+                if inspect.isawaitable(answer):
+                    answer = await bounded(answer, timeout)
         except DeadlineError as error:
             return f"Error: {error}", None
         except ExecutionError:
@@ -174,7 +185,13 @@ class Tool:
         except Exception as error:
             error.add_note(f"raised by the tool {self.name!r}, called with {dict(arguments)!a}")
             raise
-        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        try:
+            text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(
+                f"the tool {self.name!r} returned {type(answer).__name__}, which is neither text "
+                f"nor JSON: {error}"
+            ) from error
         return text, given or state
 
 

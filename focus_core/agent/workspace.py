@@ -33,6 +33,10 @@ def _blob(content: bytes) -> _Blob:
     return _BLOBS.setdefault(digest, _Blob(content, digest))
 
 
+_MOST_NAME, _MOST_PATH = 255, 1024
+"""Bytes that file systems allow, with room for the directory in which the files are written."""
+
+
 class Workspace:
     """A small in-memory file tree: contents and relative paths, no permissions, no empty folders.
 
@@ -50,6 +54,7 @@ class Workspace:
     ) -> None:
         self.max_bytes = max_bytes
         self._files: dict[str, _Blob] = {}
+        self._folders: dict[str, int] = {}  # how many files are below each
         self._size = 0
         self._shared = False
         self._digest: str | None = None
@@ -61,6 +66,15 @@ class Workspace:
         pure = PurePosixPath(path)
         if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in path:
             raise ValueError(f"{path!r} leaves the workspace; give a relative path without '..'")
+        try:
+            sizes = [len(os.fsencode(part)) for part in pure.parts]
+        except UnicodeEncodeError:
+            raise ValueError(f"{path!r} holds half of a surrogate pair") from None
+        if max(sizes) > _MOST_NAME or sum(sizes) + len(sizes) > _MOST_PATH:
+            raise ValueError(
+                f"{path[:80]!r}... is too long for a file system; a name has at most {_MOST_NAME} "
+                f"bytes and a path {_MOST_PATH}"
+            )
         return str(pure)
 
     def read(self, path: str) -> bytes:
@@ -82,7 +96,7 @@ class Workspace:
             IsADirectoryError: There is a folder of that name.
             NotADirectoryError: A part of the path is a file.
         """
-        key = self._key(path)
+        key, content = self._key(path), bytes(memoryview(content))
         before = self._files.get(key)
         if before is None:
             self._make_room(key)
@@ -92,26 +106,35 @@ class Workspace:
                 f"writing {path!r} makes {size} bytes, and the workspace holds at most "
                 f"{self.max_bytes}; write less, or delete something first"
             )
-        self._own()[key] = _blob(bytes(content))
+        self._own()[key] = _blob(content)
         self._size = size
+        if before is None:
+            for folder in _above(key):
+                self._folders[folder] = self._folders.get(folder, 0) + 1
 
     def _make_room(self, key: str) -> None:
         """Refuse a new file where a folder is, or below a file."""
-        for above in PurePosixPath(key).parents:
-            if str(above) in self._files:
-                raise NotADirectoryError(f"{str(above)!r} is a file in the workspace, no folder")
-        if any(other.startswith(f"{key}/") for other in self._files):
+        for above in _above(key):
+            if above in self._files:
+                raise NotADirectoryError(f"{above!r} is a file in the workspace, no folder")
+        if key in self._folders:
             raise IsADirectoryError(f"{key!r} is a folder in the workspace, no file")
 
     def delete(self, path: str) -> None:
         """Remove a file that exists."""
-        self._size -= len(self.read(path))
-        del self._own()[self._key(path)]
+        size, key = len(self.read(path)), self._key(path)
+        del self._own()[key]
+        self._size -= size
+        for folder in _above(key):
+            self._folders[folder] -= 1
+            if not self._folders[folder]:
+                del self._folders[folder]
 
     def _own(self) -> dict[str, _Blob]:
         """This workspace's table, about to change."""
         if self._shared:
-            self._files, self._shared = dict(self._files), False
+            self._files, self._folders = dict(self._files), dict(self._folders)
+            self._shared = False
         self._digest = None
         return self._files
 
@@ -138,7 +161,8 @@ class Workspace:
     def fork(self) -> Workspace:
         """A copy that shares contents and no future."""
         other = Workspace(max_bytes=self.max_bytes)
-        other._files, other._size, other._digest = self._files, self._size, self._digest
+        other._files, other._folders = self._files, self._folders
+        other._size, other._digest = self._size, self._digest
         other._shared = self._shared = True
         return other
 
@@ -197,6 +221,13 @@ class Workspace:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as stream:
                 stream.write(self.read(path))
+
+
+def _above(key: str) -> Iterator[str]:
+    """The folders a path is in, innermost first."""
+    while at := key.rpartition("/")[0]:
+        yield at
+        key = at
 
 
 def _rebuilt(files: Mapping[str, bytes], max_bytes: int | None) -> Workspace:

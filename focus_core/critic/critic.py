@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from focus_core.agent.execution import Execution
+from focus_core.agent.execution import Execution, is_async
 from focus_core.agent.rollout import Rollout
 from focus_core.errors import CriticError
 
@@ -59,9 +59,7 @@ class Critic:
         """
         if self.fn is None:
             return self.value  # type: ignore[return-value]  # set when fn is not
-        if inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(
-            getattr(self.fn, "__call__", None)  # noqa: B004  # an object with async __call__
-        ):
+        if is_async(self.fn):
             return _finite(await self.fn(text))  # type: ignore[misc]
         value = await execution.run(self.fn, text)
         return _finite(await value if inspect.isawaitable(value) else value)

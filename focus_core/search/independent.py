@@ -13,6 +13,11 @@ from focus_core.tree.tree import ROOT, Tree
 __all__ = ["Independent"]
 
 
+def _whole(instance: object, attribute: object, value: float) -> None:
+    if value % 1:
+        raise ValueError(f"'n' must be a whole number: {value!r}")
+
+
 @attrs.frozen
 class Independent:
     """``n`` rollouts from the root: group baselines, evaluation.
@@ -23,7 +28,7 @@ class Independent:
         max_failures: Failed rollouts that end the collection.
     """
 
-    n: int = attrs.field(default=8, validator=attrs.validators.ge(1))
+    n: int = attrs.field(default=8, validator=[attrs.validators.ge(1), _whole])
     max_concurrency: int = attrs.field(kw_only=True, validator=attrs.validators.ge(1))
     max_failures: int = attrs.field(default=3, kw_only=True, validator=attrs.validators.ge(1))
 

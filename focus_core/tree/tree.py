@@ -114,28 +114,43 @@ class Tree:
             launch: The continuation that made it.
             prediction: The critic's value of the state, if known by now.
         """
-        node = len(self.parent)
-        self._start.append(self._used)
-        self._write(tokens, logprobs)
-        self._middle.append(self._used)
-        self._write(rendered, None)
-        self._stop.append(self._used)
-        self.parent.append(parent)
-        self.depth.append(self.depth[parent] + duration if node else 0)
-        self.duration.append(duration)
-        self.launch.append(launch)
-        self.kind.append(kind)
-        self.alive.append(1)
-        self.fresh.append(fresh)
-        self.forkable.append(0)
-        self.fold.append(0)
-        self.reward.append(reward)
-        self.prediction.append(prediction)
-        self.snapshot.append(None)
-        self.messages.append(self.messages[parent] if messages is None else tuple(messages))
-        self.workspace.append(None)
-        self.context.append(None)
+        node, start = len(self.parent), self._used
+        try:
+            self._start.append(self._used)
+            self._write(tokens, logprobs)
+            self._middle.append(self._used)
+            self._write(rendered, None)
+            self._stop.append(self._used)
+            self.parent.append(parent)
+            self.depth.append(self.depth[parent] + duration if node else 0)
+            self.duration.append(duration)
+            self.launch.append(launch)
+            self.kind.append(kind)
+            self.alive.append(1)
+            self.fresh.append(fresh)
+            self.forkable.append(0)
+            self.fold.append(0)
+            self.reward.append(reward)
+            self.prediction.append(prediction)
+            self.snapshot.append(None)
+            self.messages.append(self.messages[parent] if messages is None else tuple(messages))
+            self.workspace.append(None)
+            self.context.append(None)
+        except BaseException:  # something that no column holds: they stay of one length
+            self._used = start
+            for column in self._columns():
+                del column[node:]
+            raise
         return node
+
+    def _columns(self) -> tuple[Any, ...]:
+        """All that has one entry a node."""
+        return (
+            *(self._start, self._middle, self._stop, self.parent, self.depth, self.duration),
+            *(self.launch, self.kind, self.alive, self.fresh, self.forkable, self.fold),
+            *(self.reward, self.prediction),
+            *(self.snapshot, self.messages, self.workspace, self.context),
+        )
 
     def _write(self, tokens: Sequence[int], logprobs: Sequence[float] | None) -> None:
         stop = self._used + len(tokens)

@@ -102,3 +102,23 @@ asyncio.run(main())
     return subprocess.Popen(
         [sys.executable, "-c", code], cwd=root, env={**os.environ, "PYTHONPATH": path}
     )
+
+
+def leave_a_fork_and_die(note):
+    pid = os.fork()
+    if not pid:
+        os.setsid()  # out of the group that is killed
+        time.sleep(60)
+        os._exit(0)
+    Path(note).write_text(str(pid))
+    os._exit(7)
+
+
+def leave_a_program_and_die(note):
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"],
+        close_fds=False,
+        start_new_session=True,
+    )
+    Path(note).write_text(str(child.pid))
+    os._exit(7)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -280,3 +281,112 @@ def test_limits_make_sense():
     for options in ({"max_workers": 0}, {"timeout": 0.0}, {"memory": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             ProcessExecution(**options)
+
+
+# Event loops ------------------------------------------------------------------------------------
+
+
+AGAIN = """
+import asyncio, os
+from focus_core import {kind}
+execution = {kind}(1)
+async def inside():
+    return await asyncio.gather(*(execution.run(divmod, 7, 2) for _ in range(3)))
+for _ in range(3):
+    assert asyncio.run(asyncio.wait_for(inside(), 60)) == [(3, 1)] * 3
+asyncio.run(execution.aclose())
+try:
+    while True:  # until none is left that was not waited for
+        os.waitpid(-1, 0)
+except ChildProcessError:
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("kind", ["ThreadExecution", "ProcessExecution"])
+def test_a_service_may_be_used_in_one_event_loop_after_another(kind):
+    """As a trainer that owns its loop does, with one ``asyncio.run`` a problem.
+
+    In a process of its own: Python complains of each worker whose loop was closed under it.
+    """
+    code = AGAIN.format(kind=kind)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ran.stdout == "done\n", ran.stderr
+
+
+def test_a_late_call_of_an_ended_loop_costs_no_place():
+    execution = ThreadExecution(1)
+    release = threading.Event()
+
+    async def late():
+        with pytest.raises(DeadlineError):
+            await execution.run(release.wait, timeout=0.05)
+
+    run(late())
+    release.set()  # and its place is given back to a loop that is closed
+    assert run(execution.run(divmod, 7, 2)) == (3, 1)
+    run(execution.aclose())
+
+
+@pytest.mark.parametrize("kind", [ThreadExecution, ProcessExecution])
+def test_a_service_in_use_in_another_loop_says_so(kind):
+    async def inside():
+        execution = kind(1)
+        await execution.run(divmod, 7, 2)
+
+        def elsewhere():
+            with pytest.raises(UsageError, match=f"{kind.__name__} is in use in another event"):
+                asyncio.run(execution.run(divmod, 7, 2))
+
+        await asyncio.to_thread(elsewhere)
+        assert await execution.run(divmod, 7, 2) == (3, 1)
+        await execution.aclose()
+
+    run(inside())
+
+
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(0), asyncio.CancelledError()])
+def test_what_no_task_may_see_comes_back_as_an_error(error):
+    """``StopIteration`` never came back at all, and ``SystemExit`` ended the program."""
+
+    async def inside(execution):
+        with pytest.raises(RuntimeError, match=type(error).__name__):
+            await execution.run(kit.fail, error)
+        assert await execution.run(divmod, 7, 2) == (3, 1)
+        await execution.aclose()
+
+    run(inside(ThreadExecution(1)))
+    run(inside(ProcessExecution(1)))
+
+
+@pytest.mark.parametrize("function", [kit.leave_a_fork_and_die, kit.leave_a_program_and_die])
+def test_a_dead_worker_is_noticed_whoever_holds_its_socket(processes, function, tmp_path):
+    note = tmp_path / "pid"
+
+    async def inside(execution):
+        with pytest.raises(ExecutionError, match=r"died \(exit status 7\)"):
+            await asyncio.wait_for(execution.run(function, str(note)), 20)
+        assert await execution.run(divmod, 7, 2) == (3, 1)
+
+    try:
+        processes(inside, 1)
+    finally:
+        os.kill(int(note.read_text()), signal.SIGKILL)
+
+
+def test_closing_kills_every_worker_even_if_cancelled(processes):
+    async def inside(execution):
+        await asyncio.gather(*(execution.run(kit.nap, 0.2) for _ in range(2)))
+        pids = {worker.process.pid for worker in execution._workers}
+        assert len(pids) == 2
+        closing = asyncio.create_task(execution.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        deadline = time.monotonic() + 10
+        while not all(kit.gone(pid) for pid in pids):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+    processes(inside, 2)

@@ -347,3 +347,9 @@ def test_options_make_sense():
             Folding(**{name: value})
     with pytest.raises(ValueError, match="penalty"):
         Folding(penalty=-1.0)
+
+
+@pytest.mark.parametrize("penalty", [-1.0, float("inf"), float("nan")])
+def test_a_penalty_is_a_finite_number(penalty):
+    with pytest.raises(ValueError, match="penalty"):
+        Folding(penalty=penalty)

@@ -1,6 +1,7 @@
 """Episodes with tools: from a turn's text to answers, another turn, and a grade."""
 
 import asyncio
+import functools
 import threading
 import time
 
@@ -249,8 +250,49 @@ def test_answers_are_text_that_can_be_tokenized():
     )
     assert answers(env, call("text", "{}") + call("json", "{}")) == ["x ? y", '{"s": "?", "n": 1}']
     env = env_of(Tool("odd", "", NOTHING, lambda: object()))
-    with pytest.raises(TypeError, match="not JSON serializable"):
+    with pytest.raises(TypeError, match=r"'odd' returned object.*not JSON serializable"):
         step(env, call("odd", "{}"))
+
+
+def endless():
+    ring = []
+    ring.append(ring)
+    return ring
+
+
+def deep():
+    nest = []
+    for _ in range(100_000):
+        nest = [nest]
+    return nest
+
+
+@pytest.mark.parametrize("made", [endless, deep, lambda: b"bytes", lambda: {(1, 2): 3}])
+def test_an_answer_that_is_no_json_is_not_the_calls_mistake(made):
+    env = env_of(Tool("odd", "", NOTHING, made))
+    with pytest.raises(TypeError, match=r"the tool 'odd' returned .* neither text nor JSON"):
+        step(env, call("odd", "{}"))
+
+
+class Caller:
+    async def __call__(self, country):
+        return await capital(country)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Caller(), functools.partial(capital), lambda country: capital(country)],
+    ids=["object", "partial", "lambda"],
+)
+def test_whatever_gives_something_to_await_is_awaited(function):
+    env = env_of(Tool("capital", "", CAPITAL.parameters, function), timeout=5.0)
+    assert answers(env, call("capital", '{"country": "France"}')) == ["Paris"]
+    assert "KeyError" in answers(env, call("capital", '{"country": "?"}'))[0]
+
+
+def test_what_is_awaited_has_a_limit_however_it_came():
+    env = env_of(Tool("sleepy", "", NOTHING, lambda: asyncio.sleep(60)), timeout=0.1)
+    assert answers(env, call("sleepy", "{}")) == ["Error: not done within 0.1 s"]
 
 
 def test_tools_may_run_in_processes():
@@ -296,9 +338,13 @@ def test_mistakes_are_refused():
         {"tools": [DIVIDE], "at_limit": "stop"},
         {"tools": [DIVIDE], "answers": "assistant"},
         {"tools": [DIVIDE], "dialect": "french"},
+        {"tools": [DIVIDE], "timeout": 0.0},
+        {"tools": [DIVIDE], "timeout": float("nan")},
     ):
         with pytest.raises(UsageError):
             ToolEnv(characters, 10, **options)
+    with pytest.raises(UsageError, match="at least 1 token"):
+        ToolEnv(characters, 0, [DIVIDE])
 
 
 # In trees ---------------------------------------------------------------------------------------

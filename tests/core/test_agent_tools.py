@@ -1,6 +1,7 @@
 """Tool calls in two dialects: read strictly, completely, and answered one by one."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -425,3 +426,83 @@ def test_schemas_may_say_more():
     assert told(z=1) == "'z' must be of type boolean, not integer"
     (call,) = QwenXml().parse(qwen("t", {"x": None, "y": "1"}), {"t": tool}).calls
     assert call.arguments == {"x": None, "y": "1"}
+
+
+# Schemas ----------------------------------------------------------------------------------------
+
+NESTED = {"type": "object", "properties": {"b": {"type": "list"}}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"properties": {"a": {"type": "int"}}}, "'a' has the type 'int'; there are string, "),
+        ({"properties": {"a": {"type": ["string", "none"]}}}, "'a' has the type 'none'"),
+        ({"properties": {"a": True}}, "'a' is True, not a JSON schema object"),
+        ({"properties": {"a": NESTED}}, "'b' has the type 'list'"),
+        ({"properties": {"a": {"items": {"type": "str"}}}}, "'a': items has the type 'str'"),
+        ({"properties": {"a": {"items": False}}}, "'a': items is False"),
+        ({"properties": {"a": {"anyOf": [{}, {"type": "x"}]}}}, "'a': anyOf[1] has the type 'x'"),
+        ({"properties": {"a": {"anyOf": []}}}, "anyOf is [], not a list with something in it"),
+        ({"properties": {"a": {"enum": "xy"}}}, "enum is 'xy', not a list"),
+        ({"properties": {"a": {"minimum": "1"}}}, "minimum is '1', not a number"),
+        ({"properties": [1]}, "properties is [1], not an object"),
+        ({"required": ["a"]}, "'a' is required and not among the properties []"),
+        ({"additionalProperties": {"type": "x"}}, "additionalProperties has the type 'x'"),
+        ({"properties": {"a": {"default": object()}}}, "they are no JSON"),
+        ({"properties": {"a": {"default": "\ud835"}}}, "they are no JSON"),
+        ({"type": "array"}, "their type is not 'object'"),
+    ],
+)
+def test_a_schema_that_no_call_could_keep_is_the_authors_mistake(parameters, said):
+    """Every call would be told to the policy as its own mistake."""
+    with pytest.raises(UsageError, match="tool 'f': parameters must be a JSON schema") as caught:
+        Tool("f", "", {"type": "object", **parameters}, print)
+    assert said in str(caught.value)
+
+
+def test_schemas_of_every_keyword_are_taken():
+    schema = {
+        "$defs": {},
+        "type": "object",
+        "properties": {
+            "a": {"type": ["integer", "null"], "minimum": 0, "maximum": 1.5, "title": "A"},
+            "b": {"anyOf": [{"type": "string"}, {"enum": [1, None]}]},
+            "c": {"type": "array", "items": {}},
+            "d": {"type": "object", "additionalProperties": {"type": "number"}, "required": ["x"]},
+        },
+        "required": ["a", "z"],
+        "additionalProperties": True,
+    }
+    tool = Tool("f", "", schema, print)
+    text = hermes("f", {"a": None, "b": 1, "c": [1], "d": {"x": 2}, "z": "more"})
+    assert len(Hermes().parse(text, {"f": tool}).calls) == 1
+
+
+# Size -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [
+        ("qwen-xml", "<tool_call><function=add><parameter=a>"),
+        ("qwen-xml", "<tool_call><function=add>   <parameter=a></parameter>"),
+        ("qwen-xml", "<function=add>"),
+        ("hermes", '<tool_call>{"a": "'),
+        ("hermes", '<tool_call>{"a": ['),
+        ("hermes", "</tool_call>"),
+    ],
+)
+def test_hostile_text_is_read_in_no_time(name, block):
+    """The event loop of every other rollout waits meanwhile."""
+    start = time.process_time()
+    assert not parse(name, block * 3000).calls
+    assert time.process_time() - start < 1.0
+
+
+def test_a_key_that_is_there_twice_among_many_is_found_in_no_time():
+    keys = ", ".join(f'"{number}": 1' for number in range(20_000))
+    start = time.process_time()
+    (told,) = reasons("hermes", f'<tool_call>{{{keys}, "7": 1, "3": 1}}</tool_call>')
+    assert time.process_time() - start < 1.0
+    assert told == "the call is no JSON: the key '3' is there twice"

@@ -1,7 +1,9 @@
 """Workspaces: content-addressed, branched with the state, safe on disk."""
 
+import array
 import os
 import pickle
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -214,3 +216,92 @@ def test_a_directory_beyond_the_limit_is_refused_unread(tmp_path):
         stream.truncate(1 << 40)
     with pytest.raises(DataError, match=r"huge: the files below .* exceed 10 bytes"):
         Workspace.from_directory(tmp_path, max_bytes=10)
+
+
+# What would fail on disk, or take long -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("a" * 256, "too long"),
+        ("é" * 128, "too long"),
+        ("a/" * 600 + "b", "too long"),
+        ("a\ud835", "surrogate"),
+        ("a\0b", "leaves the workspace"),
+    ],
+)
+def test_names_that_no_file_system_takes_are_refused_when_written(tmp_path, path, said):
+    """By the model that chose them, and not by a grader's ``write_to``, half done."""
+    workspace = Workspace()
+    with pytest.raises(ValueError, match=said):
+        workspace.write(path, b"")
+    longest = "/".join(["a" * 255] * 3 + ["\u202egpj\n.exe"])
+    workspace.write(longest, b"1")
+    workspace.write("é" * 127, b"2")
+    workspace.write_to(tmp_path / "out")
+    assert Workspace.from_directory(tmp_path / "out").digest == workspace.digest
+
+
+def test_contents_are_bytes_and_counted_as_such():
+    workspace = Workspace()
+    workspace.write("a", array.array("q", [1, 2]))
+    assert workspace.size == len(workspace.read("a")) == 16
+    for content in ("text", 5, [1, 2], None):
+        with pytest.raises(TypeError, match="bytes-like"):
+            workspace.write("a", content)
+    assert workspace.size == 16
+
+
+def test_many_files_take_time_in_proportion():
+    start = time.process_time()
+    workspace = Workspace({f"d{number % 100}/{number}": b"" for number in range(20_000)})
+    assert time.process_time() - start < 3.0
+    for number in range(0, 20_000, 100):
+        workspace.delete(f"d0/{number}")
+    workspace.write("d0", b"a folder no more")
+    with pytest.raises(IsADirectoryError):
+        workspace.write("d1", b"")
+
+
+# Of the environment's own -----------------------------------------------------------------------
+
+
+class Own(CountdownEnv):
+    """Makes a file for each problem, and must not find it there before."""
+
+    def __init__(self, steps):
+        super().__init__(steps)
+        self.workspace = Workspace({"readme": b""})
+
+    def reset(self, problem):
+        if "problem" in list(self.workspace):
+            raise FileExistsError("the problem is there already")
+        self.workspace.write("problem", str(problem.prompt).encode())
+        return super().reset(problem)
+
+    async def step(self, reply):
+        if "said" in list(self.workspace) and self.left == self.steps:
+            raise FileExistsError("another rollout's file")
+        self.workspace.write("said", b"")
+        return await super().step(reply)
+
+
+class Unforkable(Own):
+    forkable = False
+
+
+@pytest.mark.parametrize("kind", [Own, Unforkable])
+@pytest.mark.parametrize("given", [None, Workspace({"readme": b""})], ids=["own", "given"])
+def test_every_reset_finds_the_files_it_began_with(collect, kind, given):
+    env = kind(2)
+    for prompt in ("5", "6"):
+        collector = Collector(
+            Agent(RandomPolicy(end=0.0), env, context=Segments(1)),
+            critic=Critic.constant(0.5),
+            search=Independent(3),
+        )
+        collection = collect(collector, Problem(prompt), workspace=given)
+        assert not collection.failures
+        assert collection.counts["continuations"] == 3
+    assert list(env.workspace) == ["readme"], "the agent's environment is nobody's to write to"

@@ -17,6 +17,7 @@ from focus_core import (
     Fifo,
     GroupCentered,
     Independent,
+    PluginError,
     Problem,
     SamplingParams,
     Segments,
@@ -29,6 +30,7 @@ from focus_core import (
 )
 from focus_core.collect import summarize
 from focus_core.export import export_actor, export_critic
+from focus_core.recipes import Credit
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import OPEN, ROOT, TERMINAL
 
@@ -432,3 +434,58 @@ def test_values_and_tree_agree_with_the_records(collect):
 def test_a_critic_that_is_none_is_refused_when_the_collector_is_made(critic):
     with pytest.raises(UsageError, match=r"wrap a function in Critic\.from_fn"):
         collector(critic=critic)
+
+
+# Recipes and numbers that are none ----------------------------------------------------------------
+
+
+@attrs.frozen
+class Odd:
+    """A recipe that answers what it is given to answer."""
+
+    answer: object
+    needs_critic = False
+
+    def credit(self, tree, values, *, gamma):
+        return self.answer(len(tree)) if callable(self.answer) else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "Odd.credit returned NoneType, not a Credit"),
+        (lambda size: np.zeros(size), "returned ndarray, not a Credit"),
+        (lambda size: Credit(np.zeros(size - 1)), "for . nodes; it is one for each node"),
+        (lambda size: Credit(np.zeros(size + 1)), "for . nodes; it is one for each node"),
+        (lambda size: Credit(np.zeros((size, 1))), "one for each node"),
+        (lambda size: Credit(["x"] * size), "no array"),
+        (lambda size: Credit(np.full(size, np.inf)), "returned inf for the edge to node 0"),
+    ],
+)
+def test_a_recipe_that_gives_no_credit_of_the_tree_is_named(collect, answer, said):
+    """A credit of another length would put advantages on other edges than their own."""
+    collection = collect(collector(search=Independent(2), recipe=Odd(answer)))
+    with pytest.raises(PluginError, match=said):
+        collection.prepare()
+
+
+def test_a_recipes_numbers_may_be_a_list(collect):
+    collection = collect(
+        collector(search=Independent(2), recipe=Odd(lambda size: Credit([0.5] * size)))
+    )
+    records = export_actor(collection.prepare())
+    assert {record.reward for record in records} == {0.5}
+
+
+@pytest.mark.parametrize("kappa", [0.0, -1.0, float("inf"), float("nan")])
+def test_kappa_is_finite_and_positive(kappa):
+    """An infinite one left every state without a value, and every edge out."""
+    with pytest.raises(ValueError, match="kappa"):
+        collector(kappa=kappa)
+
+
+@pytest.mark.parametrize("least", [-0.1, float("nan"), float("inf")])
+def test_a_least_advantage_that_drops_everything_in_silence_is_refused(collect, least):
+    collection = collect(collector(search=Independent(2)))
+    with pytest.raises(ValueError, match=r"min_abs_advantage is .*; it must be 0 or more"):
+        collection.prepare(min_abs_advantage=least)

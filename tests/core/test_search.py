@@ -389,3 +389,10 @@ def test_all_are_searches():
     for kind in (Selective, Independent, Fifo, BestFirst, TokenEntropy):
         assert isinstance(kind(), Search)
     assert (Selective().budget, Selective().warmup, Selective().max_failures) == (32, 16, 3)
+
+
+@pytest.mark.parametrize("n", [2.5, math.inf, math.nan, 0])
+def test_a_number_of_rollouts_is_whole(n):
+    """Half a rollout was never left over: the collection did not end."""
+    with pytest.raises(ValueError, match="'n' must be"):
+        Independent(n)

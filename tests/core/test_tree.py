@@ -121,3 +121,34 @@ def test_a_deep_tree_is_drawn_without_recursion():
     for _ in range(3000):
         node = tree.add(node, kind=OPEN)
     assert len(render_text(tree).splitlines()) == 3001
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tokens": [2**31]},
+        {"tokens": [1, 2], "logprobs": [-0.5, -0.5, -0.5]},
+        {"tokens": [1], "logprobs": ["x"]},
+        {"rendered": [2**40]},
+        {"reward": "much"},
+        {"kind": 256},
+        {"duration": 1.5},
+        {"messages": 5},
+        {"prediction": None},
+        {"parent": 99},
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused_and_leaves_the_tree_as_it_was(chat, wrong):
+    before = [chat.prefix(node).tolist() for node in range(len(chat))]
+    room = chat.token_count
+    with pytest.raises((TypeError, ValueError, OverflowError, IndexError)):
+        chat.add(**{"parent": 2, "tokens": [7], "logprobs": [-0.5], **wrong})
+    assert chat.token_count == room
+    node = chat.add(2, [12], [-0.9])
+    assert [chat.prefix(node).tolist() for node in range(len(chat) - 1)] == before
+    assert chat.generated(node)[0].tolist() == [12]
+    assert chat.generated(node)[1].tolist() == [np.float32(-0.9)]
+    assert {len(column) for column in chat._columns()} == {len(before) + 1}
+    names = {name for name, held in vars(chat).items() if hasattr(held, "append")}
+    assert len(chat._columns()) == len(names), "a column is missing from those put right"
