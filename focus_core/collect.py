@@ -39,13 +39,15 @@ class Collection:
         failures: What failed on the way.
         stopped: Why the search stopped.
         counts: ``transitions``, ``tokens``, ``continuations``, ``failed_continuations``,
-            ``predictions``, ``failed_predictions``, ``truncated`` and what the recipe left out.
+            ``predictions``, ``failed_predictions``, ``truncated``, ``folds`` and what the recipe
+            left out.
         environment: The environment's metrics by name: a value of each transition that gave one.
         group_index: Of the tree in its batch.
         collector: What collected it.
         decisions: Which states the search chose, and why.
         values: Refined values, targets and branch counts, once prepared.
         advantages: Of each edge, shape (nodes,), NaN where not trained, once prepared.
+        state_values: Of each state, shape (nodes,), as the recipe credits by them, once prepared.
         min_abs_advantage: Edges below it are not exported.
     """
 
@@ -60,6 +62,7 @@ class Collection:
     decisions: Decisions = attrs.field(factory=Decisions, kw_only=True)
     values: Values = attrs.field(init=False)
     advantages: NDArray[np.float64] = attrs.field(init=False)
+    state_values: NDArray[np.float64] = attrs.field(init=False)
     min_abs_advantage: float | None = attrs.field(default=None, init=False)
 
     def prepare(
@@ -89,7 +92,13 @@ class Collection:
         self.min_abs_advantage = min_abs_advantage
         self.values = backup(self.tree, gamma=collector.gamma, kappa=collector.kappa)
         credit = collector.recipe.credit(self.tree, self.values, gamma=collector.gamma)
-        self.advantages = _advantages(collector.recipe, credit, len(self.tree))
+        size = len(self.tree)
+        self.advantages = _credited(collector.recipe, credit, "advantages", size)
+        self.state_values = (
+            self.values.refined
+            if credit.values is None
+            else _credited(collector.recipe, credit, "values", size)
+        )
         dict.update(self.counts, credit.counts)  # set, not added: preparing again says the same
         return self
 
@@ -111,33 +120,31 @@ class Collection:
         return [Rollout(tree, n) for n in tree.edges() if tree.kind[n] == TERMINAL]
 
 
-def _advantages(recipe: Recipe, credit: Any, nodes: int) -> NDArray[np.float64]:
-    """A recipe's advantages, if they are what ``Credit`` says.
+def _credited(recipe: Recipe, credit: Any, name: str, nodes: int) -> NDArray[np.float64]:
+    """A column of a recipe's ``Credit``, if it is what that says.
 
     Raises:
-        PluginError: They are not.
+        PluginError: It is not.
     """
-    name = type(recipe).__name__
+    said = f"{type(recipe).__name__}.credit returned"
     if not isinstance(credit, Credit):
-        raise PluginError(f"{name}.credit returned {type(credit).__name__}, not a Credit")
+        raise PluginError(f"{said} {type(credit).__name__}, not a Credit")
     try:
-        advantages = np.asarray(credit.advantages, np.float64)
+        column = np.asarray(getattr(credit, name), np.float64)
     except (TypeError, ValueError) as error:
+        raise PluginError(f"{said} {name} that are no array: {error}") from error
+    if column.shape != (nodes,):
         raise PluginError(
-            f"{name}.credit returned advantages that are no array: {error}"
-        ) from error
-    if advantages.shape != (nodes,):
-        raise PluginError(
-            f"{name}.credit returned advantages of shape {advantages.shape} for {nodes} nodes; "
-            "it is one for each node, NaN where an edge is not trained"
+            f"{said} {name} of shape {column.shape} for {nodes} nodes; it is one for each node, "
+            "NaN where there is none"
         )
-    if np.isinf(advantages).any():
-        node = int(np.flatnonzero(np.isinf(advantages))[0])
+    if np.isinf(column).any():
+        node = int(np.flatnonzero(np.isinf(column))[0])
         raise PluginError(
-            f"{name}.credit returned {advantages[node]} for the edge to node {node}; an advantage "
-            "is finite, or NaN where an edge is not trained"
+            f"{said} {column[node]} in {name} for node {node}; each is finite, or NaN where there "
+            "is none"
         )
-    return advantages
+    return column
 
 
 @attrs.define(eq=False)

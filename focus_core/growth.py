@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
-from focus_core.agent.agent import Agent, View, plainly
+from focus_core.agent.agent import Agent, NextPrompt, plainly
 from focus_core.agent.env import Transition
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
@@ -302,11 +302,11 @@ class Growth:
 
     async def _view(
         self, parent: int, prefix: list[int], generation: Generation, transition: Transition
-    ) -> View:
+    ) -> NextPrompt:
         """What the policy sees after a transition from ``parent``."""
         tree, agent = self.tree, self._agent
         if transition.done or not (transition.messages or agent.folding):
-            return View(None, prefix)
+            return NextPrompt(None, prefix)
         return await agent.follow(
             transition,
             first=tree.messages[ROOT],
@@ -325,7 +325,7 @@ class Growth:
         prefix: list[int],
         generation: Generation,
         transition: Transition,
-        view: View,
+        view: NextPrompt,
     ) -> None:
         """Add the state a transition led to.
 

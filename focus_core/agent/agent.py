@@ -26,7 +26,7 @@ from focus_core.policy import (
 from focus_core.records import Problem
 from focus_core.tree.tree import ASKED, FOLDED
 
-__all__ = ["Agent", "View", "plainly"]
+__all__ = ["Agent", "NextPrompt", "plainly"]
 
 
 def plainly(env: Any, method: str, *args: Any) -> Any:
@@ -67,7 +67,7 @@ def _check_metrics(env: Any, metrics: Mapping[str, Any]) -> None:
 
 
 @attrs.frozen
-class View:
+class NextPrompt:
     """What the policy sees from a state on.
 
     Attributes:
@@ -256,7 +256,7 @@ class Agent:
         turns: int,
         last: bool,
         execution: Execution,
-    ) -> View:
+    ) -> NextPrompt:
         """What the policy sees after an environment's answer that ends nothing.
 
         Args:
@@ -272,9 +272,9 @@ class Agent:
         Raises:
             FoldError: The fold that is due fails.
         """
-        view = View(None, prefix)
+        view = NextPrompt(None, prefix)
         if transition.messages:
-            view = View(*self.next_prompt(messages, turn, transition))
+            view = NextPrompt(*self.next_prompt(messages, turn, transition))
         folding = self.folding
         if folding is None or last:
             return view
@@ -286,9 +286,11 @@ class Agent:
             summary = await folding.summary(chat, execution)
             return self._folded(folding, first, chat, summary)
         chat = folding.asked(chat)
-        return View(chat, self._rendered(chat), ASKED)
+        return NextPrompt(chat, self._rendered(chat), ASKED)
 
-    def fold(self, first: Sequence[Any], messages: Sequence[Any], generation: Generation) -> View:
+    def fold(
+        self, first: Sequence[Any], messages: Sequence[Any], generation: Generation
+    ) -> NextPrompt:
         """What the policy sees after its summary.
 
         Raises:
@@ -300,11 +302,11 @@ class Agent:
 
     def _folded(
         self, folding: Folding, first: Sequence[Any], chat: Sequence[Any], summary: str
-    ) -> View:
+    ) -> NextPrompt:
         chat = folding.folded(first, chat, summary)
         tokens = self._rendered(chat)
         self._check_length(tokens, "the prompt after a fold")
-        return View(chat, tokens, FOLDED, folding.penalty)
+        return NextPrompt(chat, tokens, FOLDED, folding.penalty)
 
     def next_prompt(
         self, messages: Sequence[Any], turn: Sequence[int], transition: Transition

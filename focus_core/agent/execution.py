@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import attrs
 
 from focus_core.errors import DeadlineError, UsageError
+from focus_core.waiting import finish
 
-__all__ = ["Execution", "ThreadExecution", "bounded", "is_async", "left_loop"]
+__all__ = ["Execution", "ThreadExecution", "bounded", "call", "is_async", "left_loop"]
 
 T = TypeVar("T")
 
@@ -44,6 +45,25 @@ class Execution(Protocol):
         ...
 
 
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: an async function, or an object with such a call."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # looked at, not called
+    )
+
+
+async def call(execution: Execution, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a user's function: an async one here, a plain one in the service; await what it gives.
+
+    Args:
+        execution: Runs plain functions.
+        function: Sync or async.
+        args: Its arguments.
+    """
+    made = function(*args) if is_async(function) else await execution.run(function, *args)
+    return await made if inspect.isawaitable(made) else made
+
+
 async def bounded(awaitable: Awaitable[T], timeout: float | None) -> T:
     """Await something for at most so many seconds.
 
@@ -57,12 +77,6 @@ async def bounded(awaitable: Awaitable[T], timeout: float | None) -> T:
         if not limit.expired():
             raise
         raise DeadlineError(f"not done within {timeout:g} s") from error
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a function, or an object that is called like one, gives something to await."""
-    called = getattr(function, "__call__", None)  # noqa: B004  # an object with async __call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def left_loop(service: object, before: asyncio.AbstractEventLoop | None) -> bool:
@@ -143,4 +157,4 @@ class ThreadExecution:
         """Wait for running calls, drop waiting ones, end the threads."""
         if self._pool is not None:
             pool, self._pool = self._pool, None
-            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+            await finish(asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True))

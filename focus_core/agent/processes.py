@@ -170,7 +170,7 @@ class ProcessExecution:
         raise result
 
     async def aclose(self) -> None:
-        """Kill all workers; calls still running or waiting fail with ``ExecutionError``."""
+        """Kill all workers: running calls fail with ``ExecutionError``, waiting ones as closed."""
         if left_loop(self, self._loop):
             self._abandon()
         self._places = None
@@ -214,7 +214,7 @@ class ProcessExecution:
                 raise
             else:
                 return worker
-        raise ExecutionError("the service was closed before the call began")
+        raise RuntimeError("the service was closed before the call began")
 
     async def _end(self, worker: _Worker) -> None:
         self._workers.discard(worker)

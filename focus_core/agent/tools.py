@@ -120,7 +120,8 @@ class Tool:
         parameters: JSON schema of the arguments, of type ``object``.
         function: Called with the arguments by name; may be async. What it returns is sent to the
             policy: a string as it is, anything else as JSON. One of ``reports`` is sent as an
-            error; any other exception fails the rollout, since it says nothing about the call.
+            error, as is a call that took too long or whose process died (of too much memory, for
+            example); any other exception fails the rollout, since it says nothing about the call.
         stateful: Whether the function's first argument is the ``ToolState``. What it did there
             holds only if it returns in time.
         reports: Exceptions about the arguments.
@@ -172,8 +173,8 @@ class Tool:
                 answer, given = await execution.run(
                     _apply, self.function, given, dict(arguments), timeout=timeout
                 )
-                if inspect.isawaitable(answer):
-                    answer = await bounded(answer, timeout)
+            if inspect.isawaitable(answer):
+                answer = await bounded(answer, timeout)
         except DeadlineError as error:
             return f"Error: {error}", None
         except ExecutionError:

@@ -459,7 +459,8 @@ class Odd:
         (lambda size: Credit(np.zeros(size + 1)), "for . nodes; it is one for each node"),
         (lambda size: Credit(np.zeros((size, 1))), "one for each node"),
         (lambda size: Credit(["x"] * size), "no array"),
-        (lambda size: Credit(np.full(size, np.inf)), "returned inf for the edge to node 0"),
+        (lambda size: Credit(np.zeros(size), values=np.zeros(2)), "returned values of shape"),
+        (lambda size: Credit(np.full(size, np.inf)), "returned inf in advantages for node 0"),
     ],
 )
 def test_a_recipe_that_gives_no_credit_of_the_tree_is_named(collect, answer, said):
