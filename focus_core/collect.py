@@ -99,6 +99,7 @@ class Collection:
             if credit.values is None
             else _credited(collector.recipe, credit, "values", size)
         )
+        _check_counts(collector.recipe, credit.counts)
         dict.update(self.counts, credit.counts)  # set, not added: preparing again says the same
         return self
 
@@ -145,6 +146,25 @@ def _credited(recipe: Recipe, credit: Any, name: str, nodes: int) -> NDArray[np.
             "is none"
         )
     return column
+
+
+_TAKEN = frozenset(
+    (
+        *("transitions", "tokens", "sampled_tokens", "trained_tokens", "folds", "truncated"),
+        *("continuations", "failed_continuations", "predictions", "failed_predictions"),
+        *("trees", "actor_records", "return_mean"),
+    )
+)
+"""Numbers of a collection or a batch that a recipe must not write over."""
+
+
+def _check_counts(recipe: Recipe, counts: Mapping[str, Any]) -> None:
+    for name, count in counts.items():
+        if name in _TAKEN or not isinstance(count, int | np.integer):
+            why = "is the collection's own" if name in _TAKEN else "must be an integer"
+            raise PluginError(
+                f"{type(recipe).__name__}.credit returned the count {name!r} as {count!r}; it {why}"
+            )
 
 
 @attrs.define(eq=False)

@@ -109,7 +109,8 @@ def check_generation(generation: Generation, *, max_tokens: int) -> None:
     Raises:
         GenerationError: No log probabilities, a wrong number of them, one that is not a finite
             number at most 0 (up to rounding), more tokens than asked for, one that is no token
-            id, or a stop reason that is neither ``"stop"`` nor ``"length"``.
+            id, none at all that is no end, or a stop reason that is neither ``"stop"`` nor
+            ``"length"``.
     """
     tokens, logprobs = generation.tokens, generation.logprobs
     if logprobs is None:
@@ -127,6 +128,11 @@ def check_generation(generation: Generation, *, max_tokens: int) -> None:
     if generation.stop_reason not in ("stop", "length"):
         raise GenerationError(
             f"stop_reason is {generation.stop_reason!r}; it must be 'stop' or 'length'"
+        )
+    if not len(tokens) and generation.stop_reason == "length":
+        raise GenerationError(
+            "the policy returned no token and the stop reason 'length'; asked again it would not "
+            "get on either: an end without a token is 'stop'"
         )
     check_tokens(tokens, "the policy returned")
     for position, logprob in enumerate(logprobs):

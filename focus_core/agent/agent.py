@@ -29,16 +29,16 @@ from focus_core.tree.tree import ASKED, FOLDED
 __all__ = ["Agent", "NextPrompt", "plainly"]
 
 
-def plainly(env: Any, method: str, *args: Any) -> Any:
-    """Call a method of an environment that must not be async: nobody would await it.
+def plainly(plugin: Any, method: str, *args: Any) -> Any:
+    """Call a method of an environment or policy that must not be async: nobody would await it.
 
     Raises:
         TypeError: It is.
     """
-    answer = getattr(env, method)(*args)
+    answer = getattr(plugin, method)(*args)
     if inspect.iscoroutine(answer):
         answer.close()
-        raise TypeError(f"{type(env).__name__}.{method} is async; make it a plain function")
+        raise TypeError(f"{type(plugin).__name__}.{method} is async; make it a plain function")
     return answer
 
 
@@ -158,7 +158,13 @@ class Agent:
         Raises:
             GenerationError: The policy's rendering is no sequence of token ids.
         """
-        tokens = self.policy.prepare(messages).tokens
+        prompt: Any = plainly(self.policy, "prepare", messages)
+        tokens: Sequence[int] | None = getattr(prompt, "tokens", None)
+        if tokens is None:
+            raise GenerationError(
+                f"{type(self.policy).__name__}.prepare gave {type(prompt).__name__}, not a "
+                "PreparedPrompt with tokens"
+            )
         check_tokens(tokens, f"{type(self.policy).__name__}.prepare gave")
         return tokens
 
@@ -203,11 +209,26 @@ class Agent:
             )
         params = attrs.evolve(self.sampling, max_tokens=room, seed=seed)
         # A copy: what the policy does to its argument must not reach the record.
-        generations = await self.policy.generate(list(prefix), params)
+        answer: Any = self.policy.generate(list(prefix), params)
+        name = type(self.policy).__name__
+        if not inspect.isawaitable(answer):
+            raise TypeError(f"{name}.generate is not async; write 'async def generate'")
+        generations = await answer
+        if not isinstance(generations, list | tuple):
+            raise GenerationError(
+                f"{name}.generate returned {type(generations).__name__}, not a list of Generations"
+            )
         if len(generations) != 1:
             raise GenerationError(f"the policy returned {len(generations)} generations for n=1")
-        check_generation(generations[0], max_tokens=room)
-        return generations[0]
+        generation: Generation = generations[0]
+        for field in ("tokens", "logprobs", "stop_reason"):
+            if not hasattr(generation, field) or (field == "tokens" and generation.tokens is None):
+                raise GenerationError(
+                    f"{name}.generate returned {type(generation).__name__} without {field}, not a "
+                    "Generation"
+                )
+        check_generation(generation, max_tokens=room)
+        return generation
 
     async def act(self, env: Env, generation: Generation) -> Transition:
         """Let the environment answer one generation.

@@ -108,6 +108,8 @@ def test_thinking_holds_no_calls(name, before, after, left):
     call = WRITERS[name]("add", {"a": 1, "b": 2})
     parsed = parse(name, before.format(call) + after)
     assert (parsed.blocks, parsed.text) == ((), left)
+    around = parse(name, f"{call}a<think>{call}</think>b{call}")
+    assert (len(around.calls), around.text) == (2, "ab"), "what was said before a thought counts"
     real = parse(name, f"<think>{call}</think>{call}")
     assert real.calls == [ToolCall("add", {"a": 1, "b": 2})]
 
@@ -503,6 +505,6 @@ def test_hostile_text_is_read_in_no_time(name, block):
 def test_a_key_that_is_there_twice_among_many_is_found_in_no_time():
     keys = ", ".join(f'"{number}": 1' for number in range(20_000))
     start = time.process_time()
-    (told,) = reasons("hermes", f'<tool_call>{{{keys}, "7": 1, "3": 1}}</tool_call>')
+    (told,) = reasons("hermes", f'<tool_call>{{{keys}, "19999": 1, "19998": 1}}</tool_call>')
     assert time.process_time() - start < 1.0
-    assert told == "the call is no JSON: the key '3' is there twice"
+    assert told == "the call is no JSON: the key '19998' is there twice"

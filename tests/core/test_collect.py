@@ -460,6 +460,8 @@ class Odd:
         (lambda size: Credit(np.zeros((size, 1))), "one for each node"),
         (lambda size: Credit(["x"] * size), "no array"),
         (lambda size: Credit(np.zeros(size), values=np.zeros(2)), "returned values of shape"),
+        (lambda size: Credit(np.zeros(size), {"tokens": 1}), "'tokens' as 1; it is the collec"),
+        (lambda size: Credit(np.zeros(size), {"lost": None}), "'lost' as None; it must be an int"),
         (lambda size: Credit(np.full(size, np.inf)), "returned inf in advantages for node 0"),
     ],
 )

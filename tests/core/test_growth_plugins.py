@@ -125,6 +125,75 @@ def test_a_policy_that_changes_its_argument_changes_no_prompt(collect, scripted)
     assert collection.tree.prefix(3).tolist() == [5, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "Answers.generate returned NoneType, not a list of Generations"),
+        (Generation([4], [-0.5], "stop"), "returned Generation, not a list of Generations"),
+        ([], "returned 0 generations for n=1"),
+        ([None], "returned NoneType without tokens, not a Generation"),
+        ([{"tokens": [4]}], "returned dict without tokens"),
+        ([Generation(None, [-0.5], "stop")], "returned Generation without tokens"),
+        ([Generation([4], None, "stop")], "no log probabilities"),
+        ([Generation([], [], "length")], "no token and the stop reason 'length'"),
+    ],
+)
+def test_what_is_no_generation_is_said(collect, scripted, answer, said):
+    class Answers(scripted):
+        async def generate(self, tokens, params, n=1):
+            return answer
+
+    agent = Agent(Answers(), CountdownEnv(1))
+    collection = collect(Collector(agent, critic=Critic.constant(0.5), search=Independent(1)))
+    (failure,) = collection.failures
+    assert isinstance(failure.error, GenerationError)
+    assert said in str(failure)
+
+
+def test_an_end_without_a_token_is_one(collect, scripted):
+    policy = scripted(Generation([], [], "stop"))
+    env = CountdownEnv(1)
+    env.step = no_reward
+    collection = collect(
+        Collector(Agent(policy, env), critic=Critic.constant(0.5), search=Independent(1))
+    )
+    assert collection.returns == [0.0]
+    assert export_actor(collection.prepare()) == [], "nothing was said, and nothing is trained"
+
+
+async def no_reward(reply):
+    return Transition(done=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("generate", "Policy.generate is not async; write 'async def generate'"),
+        ("prepare", "Policy.prepare is async; make it a plain function"),
+    ],
+)
+def test_a_policys_methods_are_as_the_protocol_says(collect, scripted, method, said):
+    async def prepare(self, messages):
+        raise AssertionError("never run")
+
+    def generate(self, tokens, params, n=1):
+        return []
+
+    methods = {"generate": generate, "prepare": prepare}
+    policy = type("Policy", (scripted,), {method: methods[method]})()
+    agent = Agent(policy, CountdownEnv(1))
+    collection = collect(Collector(agent, critic=Critic.constant(0.5), search=Independent(1)))
+    assert said in str(collection.failures[0])
+
+
+@pytest.mark.parametrize("prompt", [None, [1, 2], PreparedPrompt(None)])
+def test_what_is_no_prompt_is_said(collect, scripted, prompt):
+    policy = type("Policy", (scripted,), {"prepare": lambda self, messages: prompt})([4, 0])
+    agent = Agent(policy, CountdownEnv(1))
+    collection = collect(Collector(agent, critic=Critic.constant(0.5), search=Independent(1)))
+    assert "not a PreparedPrompt with tokens" in str(collection.failures[0])
+
+
 # Environments and critics -----------------------------------------------------------------------
 
 
