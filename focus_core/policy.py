@@ -62,7 +62,8 @@ class Generation:
     """One sampled continuation.
 
     Attributes:
-        tokens: Sampled ids, the stop token included if it was sampled.
+        tokens: Sampled ids, integers from 0 to 2**31 - 1, the stop token included if it was
+            sampled; none only with ``"stop"``.
         logprobs: One float per token: the natural log of the probability with which that token
             was sampled.
         stop_reason: ``"stop"`` at an end token, ``"length"`` at ``max_tokens``.

@@ -42,7 +42,7 @@ class Transition:
             critic and gives no observation.
         messages: New messages for the policy. Without any, a transition that is not done
             continues the same assistant turn token for token.
-        metrics: Numbers to report, averaged over the batch.
+        metrics: Finite numbers to report, averaged over the batch.
     """
 
     reward: float = 0.0

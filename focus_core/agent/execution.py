@@ -112,6 +112,7 @@ class ThreadExecution:
 
     A thread cannot be stopped: a call that exceeds its limit is no longer waited for, but goes on
     and keeps its place until it returns. Work that may hang belongs in a ``ProcessExecution``.
+    One event loop at a time; one loop after another is fine.
 
     Args:
         max_workers: Most calls at a time; more wait.

@@ -114,7 +114,8 @@ class ProcessExecution:
     Workers are fresh interpreters (never a fork of the trainer's process), start when needed and
     are reused. The function is sent by name, so it must live in an importable module, and its
     arguments and result must pickle. A worker ends with this process, whatever becomes of it.
-    It is a limit, not a sandbox: the function has the rights of this process.
+    It is a limit, not a sandbox: the function has the rights of this process. One event loop at a
+    time; closed before its loop ends, it leaves nothing to warn of.
 
     Args:
         max_workers: Most calls at a time; more wait.
