@@ -45,6 +45,7 @@ class _Worker:
     @classmethod
     async def start(cls, memory: int | None) -> _Worker:
         ours, theirs = socket.socketpair()
+        process: Process | None = None
         try:
             with theirs:
                 path = [entry for entry in sys.path if isinstance(entry, str)]
@@ -60,8 +61,12 @@ class _Worker:
                 )
             ours.setblocking(False)
             return cls(process, *await asyncio.open_connection(sock=ours))
-        except BaseException:
+        except BaseException:  # cancelled, for one: nobody else knows of the process
             ours.close()
+            if process is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
             raise
 
     async def send(self, payload: bytes) -> None:

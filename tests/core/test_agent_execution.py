@@ -258,6 +258,29 @@ def test_a_cancelled_call_is_killed_and_closing_ends_running_ones(processes, aft
     processes(inside, 1)
 
 
+def test_a_start_that_is_cancelled_leaves_no_process(processes, monkeypatch):
+    """Cancelled when the process is there, and nothing but the start knows of it."""
+
+    async def never(**_):
+        await asyncio.sleep(60)
+
+    async def inside(execution):
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "open_connection", never)
+            call = asyncio.create_task(execution.run(kit.nap, 0))
+            before = kit.descendants()
+            while kit.descendants() == before:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert kit.descendants() == before
+        assert await execution.run(divmod, 7, 2) == (3, 1)
+
+    processes(inside, 1)
+
+
 def test_workers_end_with_their_process(tmp_path):
     """Killed without a chance to clean up, it leaves none behind, busy or idle."""
     note = tmp_path / "pids"
