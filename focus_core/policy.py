@@ -63,7 +63,7 @@ class Generation:
 
     Attributes:
         tokens: Sampled ids, integers from 0 to 2**31 - 1, the stop token included if it was
-            sampled; none only with ``"stop"``.
+            sampled.
         logprobs: One float per token: the natural log of the probability with which that token
             was sampled.
         stop_reason: ``"stop"`` at an end token, ``"length"`` at ``max_tokens``.
@@ -110,8 +110,7 @@ def check_generation(generation: Generation, *, max_tokens: int) -> None:
     Raises:
         GenerationError: No log probabilities, a wrong number of them, one that is not a finite
             number at most 0 (up to rounding), more tokens than asked for, one that is no token
-            id, none at all that is no end, or a stop reason that is neither ``"stop"`` nor
-            ``"length"``.
+            id, or a stop reason that is neither ``"stop"`` nor ``"length"``.
     """
     tokens, logprobs = generation.tokens, generation.logprobs
     if logprobs is None:
@@ -129,11 +128,6 @@ def check_generation(generation: Generation, *, max_tokens: int) -> None:
     if generation.stop_reason not in ("stop", "length"):
         raise GenerationError(
             f"stop_reason is {generation.stop_reason!r}; it must be 'stop' or 'length'"
-        )
-    if not len(tokens) and generation.stop_reason == "length":
-        raise GenerationError(
-            "the policy returned no token and the stop reason 'length'; asked again it would not "
-            "get on either: an end without a token is 'stop'"
         )
     check_tokens(tokens, "the policy returned")
     for position, logprob in enumerate(logprobs):

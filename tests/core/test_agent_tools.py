@@ -508,3 +508,11 @@ def test_a_key_that_is_there_twice_among_many_is_found_in_no_time():
     (told,) = reasons("hermes", f'<tool_call>{{{keys}, "19999": 1, "19998": 1}}</tool_call>')
     assert time.process_time() - start < 1.0
     assert told == "the call is no JSON: the key '19998' is there twice"
+
+
+def test_true_is_not_one_among_the_options():
+    numbers = {"type": "object", "properties": {"a": {"enum": [1, 0]}}}
+    flags = {"type": "object", "properties": {"a": {"enum": [True, None]}}}
+    tools = {name: Tool(name, "", schema, print) for name, schema in (("n", numbers), ("f", flags))}
+    assert [len(Hermes().parse(hermes("n", {"a": a}), tools).calls) for a in (1, True)] == [1, 0]
+    assert [len(Hermes().parse(hermes("f", {"a": a}), tools).calls) for a in (1, True)] == [0, 1]

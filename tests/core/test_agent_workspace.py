@@ -305,3 +305,12 @@ def test_every_reset_finds_the_files_it_began_with(collect, kind, given):
         assert not collection.failures
         assert collection.counts["continuations"] == 3
     assert list(env.workspace) == ["readme"], "the agent's environment is nobody's to write to"
+
+
+def test_a_digest_is_of_the_files_as_they_are_now():
+    workspace = Workspace({"a": b"1"})
+    before = workspace.digest
+    workspace.write("a", b"2")
+    assert workspace.digest == Workspace({"a": b"2"}).digest != before
+    workspace.delete("a")
+    assert workspace.digest == Workspace().digest

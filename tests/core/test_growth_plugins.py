@@ -135,7 +135,6 @@ def test_a_policy_that_changes_its_argument_changes_no_prompt(collect, scripted)
         ([{"tokens": [4]}], "returned dict without tokens"),
         ([Generation(None, [-0.5], "stop")], "returned Generation without tokens"),
         ([Generation([4], None, "stop")], "no log probabilities"),
-        ([Generation([], [], "length")], "no token and the stop reason 'length'"),
     ],
 )
 def test_what_is_no_generation_is_said(collect, scripted, answer, said):

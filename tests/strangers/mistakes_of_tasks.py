@@ -31,6 +31,7 @@ ENV = [
         "task",
         {'"right_letters": right / len(self.word)': '"right_letters": float("nan")'},
         "metrics are finite numbers",
+        also={"collects_without_failures"},
     ),
     Break(
         "task",
