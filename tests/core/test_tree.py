@@ -124,3 +124,15 @@ def test_a_deep_tree_is_drawn_without_recursion():
     for _ in range(3000):
         node = tree.add(node, kind=OPEN)
     assert len(render_text(tree).splitlines()) == 3001
+
+
+def test_a_deep_tree_is_drawn_in_short_lines():
+    tree = Tree([1])
+    for _ in range(3000):
+        tree.add(len(tree) - 1, [2], [-0.1])
+    lines = render_text(tree).splitlines()
+    assert len(lines) == 3001
+    assert max(map(len, lines)) < 200
+    assert lines[20].startswith(" " * 76 + "└── 20 ○")
+    assert lines[3000].startswith("…   ")
+    assert lines[3000].lstrip("… ").startswith("└── 3000 ○")
