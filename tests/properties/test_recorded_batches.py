@@ -40,7 +40,8 @@ def records(draw):
 @st.composite
 def batches(draw):
     trees = draw(st.lists(st.lists(records(), max_size=3), max_size=3))
-    critic = st.builds(CriticRecord, plain, number64, metadata)
+    stamped = metadata.map(lambda own: {**own, "training": {"batch": 0}})
+    critic = st.builds(CriticRecord, plain, number64, stamped)
     return CollectedBatch(
         index=draw(st.integers(0, 2000000)),
         behavior_step=draw(st.integers(0, 9)),
@@ -93,7 +94,7 @@ BATCH = CollectedBatch(
             (),
         )
     ],
-    others={"critic": [CriticRecord("text", 0.5)]},
+    others={"critic": [CriticRecord("text", 0.5, {"training": {"batch": 3}})]},
     metrics={"sampled_tokens": 2},
 )
 
