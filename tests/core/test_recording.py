@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from pathlib import Path
 
 import attrs
 import pytest
@@ -293,6 +294,25 @@ def test_the_manifest_is_json(tmp_path):
     with Recorder.create(tmp_path, CONFIG, {}):
         manifest = json.loads((tmp_path / "recording.json").read_text())
     assert (manifest["schema"], manifest["config"]["task"]) == (1, "countdown")
+
+
+def test_dropping_batches_that_is_interrupted_leaves_no_gap(tmp_path, monkeypatch):
+    recorded(tmp_path)
+    unlink, gone = Path.unlink, []
+
+    def once(path, *args, **kwargs):
+        if gone:
+            raise OSError("interrupted")
+        gone.append(path.name)
+        unlink(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "unlink", once)
+    with pytest.raises(OSError, match="interrupted"):
+        Recorder.resume(tmp_path, CONFIG.run_id, 1)
+    monkeypatch.undo()
+    assert gone == ["batch-000002.npz"]
+    with Recorder.resume(tmp_path, CONFIG.run_id, 1) as recorder:
+        assert len(recorder.recording) == 1
 
 
 class Skipped:
