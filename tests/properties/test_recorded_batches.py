@@ -260,3 +260,13 @@ def test_a_critic_record_that_is_none_is_refused(path, record):
     meta["others"] = {"critic": [record]}
     rewritten(path, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8))
     assert isinstance(outcome(path), DataError)
+
+
+@pytest.mark.parametrize(("behavior", "learner"), [(2, 1), (-1, 1), (0, -1), (True, 1), (0.5, 1)])
+def test_steps_out_of_order_are_refused(path, behavior, learner):
+    write_batch(path, BATCH, learner_step=1, recording="r")
+    with np.load(path) as archive:
+        meta = json.loads(archive["meta"].tobytes())
+    meta |= {"behavior_step": behavior, "learner_step": learner}
+    rewritten(path, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8))
+    assert isinstance(outcome(path), DataError)
