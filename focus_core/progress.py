@@ -32,6 +32,11 @@ class Limits:
     )
 
 
+def _whole(_: Progress, attribute: attrs.Attribute[int], value: int) -> None:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{attribute.name} is {value!r:.80}; it must be an integer from 0")
+
+
 @attrs.frozen(kw_only=True)
 class Progress:
     """How far a run is: where it starts, and what a checkpoint continues from.
@@ -42,9 +47,9 @@ class Progress:
         sampled_tokens: Tokens sampled so far.
     """
 
-    batch: int = 0
-    learner_step: int = 0
-    sampled_tokens: int = 0
+    batch: int = attrs.field(default=0, validator=_whole)
+    learner_step: int = attrs.field(default=0, validator=_whole)
+    sampled_tokens: int = attrs.field(default=0, validator=_whole)
 
 
 def check_batch(batch: Batch, *, expected: int, async_depth: int) -> None:

@@ -99,7 +99,12 @@ class Span:
 
 
 def _int32(values: Any) -> NDArray[np.int32]:
-    return np.ascontiguousarray(values, dtype=np.int32)
+    array = np.asarray(values)
+    if array.dtype.kind in "iu" or not array.size:
+        tokens = np.ascontiguousarray(array, dtype=np.int32)
+        if (tokens == array).all():
+            return tokens
+    raise RecordError("tokens must be integers from 0 to 2**31 - 1")
 
 
 def _tuple(spans: Sequence[Span]) -> tuple[Span, ...]:
@@ -346,7 +351,7 @@ def _spans(
     """Runs of the mask with one advantage, all of the record's one edge."""
     if not mask.any():
         return ()
-    edge, parent = metadata.get("edge"), metadata.get("parent")
+    edge, parent = (_state(key, metadata.get(key)) for key in ("edge", "parent"))
     change = np.flatnonzero((np.diff(mask) != 0) | (np.diff(advantages) != 0)) + 1
     bounds = np.concatenate(([0], change, [len(mask)]))
     return tuple(
@@ -354,6 +359,14 @@ def _spans(
         for start, stop in itertools.pairwise(bounds)
         if mask[start]
     )
+
+
+def _state(key: str, value: Any) -> int | None:
+    """A state's number, or none."""
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError:
+        raise RecordError(f"metadata {key!r} is {value!r:.80}; it must be a state") from None
 
 
 @attrs.frozen

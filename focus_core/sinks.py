@@ -75,15 +75,24 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file to write: it appears whole at the end, or what was there stays."""
+    """A binary file to write: it appears whole at the end, or what was there stays.
+
+    A link stays one, and the file it leads to is replaced. A device or a pipe is no file to
+    replace: it is written to.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        with path.open("wb") as stream:
+            yield stream
+        return
+    whole = Path(os.path.realpath(path))
+    temporary = whole.with_name(f".{whole.name}.{uuid.uuid4().hex[:8]}")
     try:
         with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.replace(whole)
     except BaseException as error:
         error.add_note(f"while writing {path}")
         temporary.unlink(missing_ok=True)

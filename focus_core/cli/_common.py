@@ -94,6 +94,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except BrokenPipeError:  # the reader of our output went away
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
+        except SystemExit as end:  # no command's own: it would pass for an end of ours
+            raise RuntimeError(f"something installed called sys.exit({end.code!r})") from end
         except Exception as error:
             from focus_core.errors import FocusError, UsageError
 
@@ -105,10 +107,15 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
                 raise
             _print_bug(error)
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-            print(" ".join(f"focus: {error}{notes}".splitlines()), file=sys.stderr)
+            print(printable(" ".join(f"focus: {error}{notes}".splitlines())), file=sys.stderr)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
 
     return wrapped
+
+
+def printable(text: str) -> str:
+    """A line as a terminal may be given it: text of models and plug-ins may hold escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _print_bug(error: BaseException) -> None:

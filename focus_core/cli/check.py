@@ -12,6 +12,7 @@ from focus_core.cli._common import (
     ProblemsOption,
     SetOption,
     load_plugins,
+    printable,
     settings,
 )
 
@@ -92,9 +93,9 @@ def _line(outcome: Outcome) -> str:
         return (
             f"FAILED          {outcome.contract}\n"
             f"    contract: {outcome.sentence}\n"
-            f"    found:    {outcome.detail}"
+            f"    found:    {printable(outcome.detail)}"
         )
-    return f"{outcome.status:15s} {outcome.contract} ({outcome.detail})"
+    return f"{outcome.status:15s} {outcome.contract} ({printable(outcome.detail)})"
 
 
 def _json_line(outcome: Outcome) -> str:

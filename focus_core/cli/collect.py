@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -60,6 +61,7 @@ def collect(
     from focus_core.errors import UsageError
     from focus_core.run.collecting import collect_to
     from focus_core.run.config import RunConfig
+    from focus_core.run.lock import hold
     from focus_core.run.prepare import prepare
 
     config = RunConfig(
@@ -79,6 +81,15 @@ def collect(
     prepared = prepare(load_plugins(), config, options)
     if first >= len(prepared.problems):
         raise UsageError(f"--first {first}: there are {len(prepared.problems)} problems")
-    if (writable_directory(output, "--output") / "actor.jsonl").exists():
-        raise UsageError(f"--output {output} holds a collection already; name another directory")
-    run(collect_to(output, prepared, first=first, count=count, json=json))
+    try:
+        held = hold(writable_directory(output, "--output"))
+    except BlockingIOError:
+        raise UsageError(f"--output {output}: another process is writing there") from None
+    try:
+        if (output / "actor.jsonl").exists():
+            raise UsageError(
+                f"--output {output} holds a collection already; name another directory"
+            )
+        run(collect_to(output, prepared, first=first, count=count, json=json))
+    finally:
+        os.close(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Optional
@@ -51,9 +52,7 @@ def new(
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} exists already; name another place with --directory")
-        for path, text in files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(text, encoding="utf-8")
+        _write(folder, files)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written: {error.strerror}; name another place with --directory"
@@ -62,6 +61,26 @@ def new(
     print(f"  pip install -e {folder}")
     print(f"  focus check {values['checked']} {name}")
     print(f"  python -m pytest {folder}")
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Every file, or none, into a folder that is empty or not there."""
+    import shutil
+
+    new = not folder.exists()
+    try:
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    except BaseException:
+        for made in {path.split("/")[0] for path in files}:
+            shutil.rmtree(folder / made, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                (folder / made).unlink()
+        if new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _values(kind: str, name: str) -> dict[str, str]:

@@ -212,10 +212,17 @@ def train(
     }
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     asked["settings"] = settings(set_, model=model, learning_rate=learning_rate)
-    _train(asked, run_dir, resume, json)
+    with contextlib.ExitStack() as held:
+        _train(asked, run_dir, resume, json, held)
 
 
-def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, json: bool) -> None:
+def _train(
+    asked: dict[str, Any],
+    run_dir: Path | None,
+    resume: Path | None,
+    json: bool,
+    held: contextlib.ExitStack,
+) -> None:
     import attrs
 
     from focus_core.cli.display import JsonLines, Keeper, display
@@ -239,6 +246,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         if run_dir is not None:
             raise UsageError("--resume continues in its own directory; leave --run-dir out")
         directory = RunDirectory.open(resume)
+        held.enter_context(directory.locked())
         start, reference = directory.state()
         asked = _continued(directory.config(), asked, start)
         options["resume_from"] = reference
@@ -258,12 +266,13 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     config = prepared.config
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
+    if config.record is not None and Path(config.record).resolve() == path.resolve():
+        raise UsageError(f"--record {path} is the run's own directory; name another")
     out = sys.stderr if json else sys.stdout
     directory = RunDirectory(path)
-    with (
-        directory.locked(),
-        _recorder(plugins, config, None if resume is None else start.batch) as recorder,
-    ):
+    if resume is None:
+        held.enter_context(directory.locked())
+    with _recorder(plugins, config, None if resume is None else start.batch) as recorder:
         if resume is None:
             RunDirectory.create(path, config)
         else:

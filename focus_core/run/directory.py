@@ -69,12 +69,10 @@ class RunDirectory:
         """Make a new run's directory.
 
         Raises:
-            UsageError: It holds a run that made a step already, or is a file.
+            UsageError: It holds a run that made a step already, or cannot be written.
         """
         directory = cls(path)
         try:
-            if path.exists() and not path.is_dir():
-                raise UsageError(f"--run-dir {path} is a file; name a directory")
             if any((path / name).exists() for name in _MADE):
                 saved = (path / "state.json").exists()
                 raise UsageError(
@@ -104,7 +102,7 @@ class RunDirectory:
         saved = self._read("config.json", remedy, "restore the file, or start another run")
         try:
             return attrs.asdict(RunConfig(**saved))
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             message = f"not a run's configuration: {error}"
             raise DataError(message, path=self.path / "config.json", remedy=remedy) from error
 
@@ -116,11 +114,13 @@ class RunDirectory:
             "restore the file; it names one of the run's checkpoints",
         )
         try:
-            reference = str(state["reference"])
+            reference = state["reference"]
+            if not isinstance(reference, str):
+                raise ValueError(f"reference is {reference!r:.80}; it must be text")
             if state.get("inside"):
                 reference = str(self.path / reference)
             return Progress(**state["progress"]), reference
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"not a run's state: {error}",
                 path=self.path / "state.json",
@@ -209,6 +209,8 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing to this run meanwhile; the directory is made.
+
+        What the files say is certain only under the lock: read and write them in it.
 
         Raises:
             UsageError: One does already, or it cannot be made.

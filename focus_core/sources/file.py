@@ -73,5 +73,16 @@ def _parquet(path: Path, content: bytes) -> list[Any]:
         raise DataError(
             f"has two columns {repeated!r}", path=path, remedy="rename or drop one of them"
         )
-    rows: list[Any] = table.to_pylist()
-    return rows
+    columns: list[list[Any]] = []
+    for column_name, column in zip(names, table.columns, strict=True):
+        try:
+            columns.append(column.to_pylist())
+        except Exception as error:  # a time Python has no form for, bytes that are no UTF-8
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(
+                f"holds a value that cannot be read: {said}",
+                path=path,
+                field=column_name,
+                remedy="mend or drop the column",
+            ) from error
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

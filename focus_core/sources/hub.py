@@ -28,15 +28,15 @@ def read_data_set(source: str) -> list[Row]:
             remedy="pip install 'focus-core[datasets]'",
         ) from error
     try:
-        rows = datasets.load_dataset(name, config, split=split)
+        rows = [dict(row) for row in datasets.load_dataset(name, config, split=split)]
     except Exception as error:  # of whatever library the data set's host and format take
         said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         remedy = "check its name, configuration and split, and the network"
         raise DataError(f"cannot be loaded: {said}", path=source, remedy=remedy) from error
-    if not len(rows):
+    if not rows:
         raise DataError("is empty", path=source, remedy="name another split")
     stem = f"{name.rstrip('/').rpartition('/')[2]}-{split}"
-    return [Row(source, i, dict(row), f"{stem}-{i}") for i, row in enumerate(rows, start=1)]
+    return [Row(source, i, row, f"{stem}-{i}") for i, row in enumerate(rows, start=1)]
 
 
 def _parsed(source: str) -> tuple[str, str | None, str]:

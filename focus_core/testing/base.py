@@ -200,7 +200,9 @@ def _run(method: Callable[[], None]) -> tuple[Status, str]:
         return "not applicable", str(reason)
     except Broken as broken:
         return "failed", str(broken)
-    except Exception as error:  # the subject's own
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the subject's own, sys.exit() too
         return "failed", f"it raised {_described(error)}"
     return "ok", ""
 

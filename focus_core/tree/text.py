@@ -9,6 +9,9 @@ from focus_core.tree.tree import ROOT, TERMINAL, TRUNCATED, Tree
 
 __all__ = ["render_text"]
 
+_WIDEST = 160
+"""Characters a line is indented by: the lines of a tree ten thousand deep add up to its square."""
+
 _MARK = {TERMINAL: "●", TRUNCATED: "✂"}
 
 
@@ -42,9 +45,18 @@ def render_text(
         for child in reversed(below):
             last = child == below[-1]
             stack.append(
-                (child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+                (
+                    child,
+                    rest + ("└── " if last else "├── "),
+                    _kept(rest + ("    " if last else "│   ")),
+                )
             )
     return "\n".join(lines)
+
+
+def _kept(lead: str) -> str:
+    """The end of an indentation, if it is too long."""
+    return lead if len(lead) <= _WIDEST else "…" + lead[-_WIDEST + 4 :]
 
 
 def _line(

@@ -118,3 +118,78 @@ def test_mistakes_are_one_line(arguments, said):
     assert done.code == 2
     assert said in done.err
     assert len(done.err.splitlines()) == 1
+
+
+ENDING = """
+    import asyncio, sys
+    import attrs
+    from focus_core import TaskSpec, hookimpl
+    from focus_fake import Countdown, Env
+
+    class Ends(Countdown):
+        def validate(self):
+            sys.exit(0)
+
+    class Cancels(Countdown):
+        def validate(self):
+            raise asyncio.CancelledError
+
+    class Paints(Countdown):
+        def validate(self):
+            raise ValueError("\\x1b[2J red \\u202e \\ud800")
+
+    class EndsEnv(Env):
+        async def step(self, reply):
+            sys.exit(0)
+
+    class EndsInside(Countdown):
+        def collector_for(self, policy, problem):
+            collector = super().collector_for(policy, problem)
+            agent = attrs.evolve(collector.agent, env=EndsEnv(self, problem))
+            return attrs.evolve(collector, agent=agent)
+
+    def unmade():
+        sys.exit(0)
+
+    @hookimpl
+    def focus_tasks():
+        made = {"ends": Ends, "cancels": Cancels, "paints": Paints, "inside": EndsInside}
+        return [TaskSpec(n, "x", t) for n, t in made.items()] + [TaskSpec("unmade2", "x", unmade)]
+"""
+
+
+@pytest.fixture
+def ending(site):
+    return distribution(site, "focus-odd", points={"odd": "focus_odd"}, focus_odd=ENDING)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("ends", "it raised SystemExit: 0"),
+        ("cancels", "it raised CancelledError"),
+        ("paints", r"it raised ValueError: \x1b[2J red \u202e \ud800"),
+    ],
+)
+def test_a_subject_that_ends_the_program_fails_like_any_other(ending, task, said):
+    done = focus(ending, "check", "task", task, FOCUS_PLUGINS="focus-fake,focus-odd")
+    assert done.code == 1
+    assert said in done.out
+    assert "\x1b" not in done.out
+    assert f"task {task}: " in done.out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "task", "unmade2"),
+        ("train", "--task", "unmade2", "--trainer", "fake"),
+        ("train", "--task", "inside", "--trainer", "fake", "--steps", "1"),
+        ("collect", "--task", "inside", "--trainer", "fake", "--output", "out"),
+        ("eval", "--task", "inside", "--trainer", "fake"),
+    ],
+)
+def test_no_plug_in_ends_a_command_as_if_it_were_done(ending, arguments):
+    done = focus(ending, *arguments, FOCUS_PLUGINS="focus-fake,focus-odd")
+    assert done.code == 1
+    assert "something installed called sys.exit(0)" in done.err

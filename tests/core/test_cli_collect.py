@@ -1,11 +1,13 @@
 """``focus collect``: records and trees as files, whole or not at all."""
 
 import json
+import os
 import sys
 
 import pytest
 
 from focus_core import ActorRecord, CriticRecord
+from focus_core.run.lock import hold
 from tests.core.cli_kit import fake_distribution, invoke
 
 BASE = ("collect", "--task", "countdown", "--trainer", "fake")
@@ -148,3 +150,16 @@ def test_a_run_directory_stands_for_its_newest_checkpoint(here):
     named = here / "run/checkpoints/step-000002.json"
     assert invoke(*BASE, "--output", "b", "--checkpoint", named).code == 0
     assert (here / "a/actor.jsonl").read_bytes() == (here / "b/actor.jsonl").read_bytes()
+
+
+def test_two_processes_do_not_collect_into_one_directory(here):
+    (here / "out").mkdir()
+    held = hold(here / "out")
+    try:
+        done = invoke(*BASE, "--output", "out")
+        assert done.code == 2
+        assert "--output out: another process is writing there" in done.err
+        assert list((here / "out").iterdir()) == []
+    finally:
+        os.close(held)
+    assert invoke(*BASE, "--output", "out").code == 0

@@ -1,6 +1,9 @@
 """``focus new``: what it writes where, and what it refuses, on one line."""
 
+import errno
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +77,25 @@ def test_what_it_refuses(site, arguments, said):
     assert said in done.err
     assert len(done.err.splitlines()) == 1
     assert sorted(site.rglob("*.py")) == before
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_full_disk_leaves_nothing_half_written(site, monkeypatch, exists):
+    write = Path.write_text
+
+    def full(path, *args, **kwargs):
+        if path.name == "plugin.py":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, *args, **kwargs)
+
+    if exists:
+        (site / "there").mkdir()
+    monkeypatch.setattr(Path, "write_text", full)
+    done = invoke("new", "task", "golf", "--directory", "there")
+    assert done.code == 2
+    assert "there cannot be written: No space left" in done.err
+    assert (site / "there").exists() == exists
+    monkeypatch.undo()
+    monkeypatch.chdir(site)
+    monkeypatch.setattr(sys, "path", [str(site / "site"), *sys.path])
+    assert invoke("new", "task", "golf", "--directory", "there").code == 0

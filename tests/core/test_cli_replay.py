@@ -71,6 +71,13 @@ def test_a_replay_reports_and_delivers_what_the_run_did(here):
     assert (config["trainer"], config["seed"], config["record"]) == ("fake", 5, None)
 
 
+def test_a_recording_has_a_directory_of_its_own(here):
+    done = invoke(*TRAIN, "--run-dir", "run", "--record", "./run")
+    assert done.code == 2
+    assert "is the run's own directory; name another" in done.err
+    assert not (here / "run").exists()
+
+
 def test_another_trainer_is_given_its_own_form_and_options(here):
     live = reports(
         invoke(*TRAIN, "--steps", 2, "--record", "rec", "--set", "trainer.learning_rate=0.5")

@@ -1,10 +1,12 @@
 """``focus train`` from end to end, on a fake task and trainer installed as a distribution."""
 
+import contextlib
 import json
 import sys
 
 import pytest
 
+from focus_core.run.directory import RunDirectory
 from tests.core.cli_kit import fake_distribution, invoke
 
 FIELDS = ["batch", "behavior_step", "learner_step", "policy_lag", "metrics"]
@@ -432,3 +434,25 @@ def test_the_trainer_is_told_how_the_run_ended(here):
     for more, status in ((), "success"), (("--set", "trainer.fail_at=0"), "errored"):
         invoke(*BASE, "--steps", 1, "--set", "trainer.mark=mark", *more)
         assert (here / "mark").read_text().splitlines()[-1] == f"close {status}"
+
+
+def test_a_resume_starts_where_the_run_is_once_it_holds_it(here, monkeypatch):
+    """Another process may have gone on until the moment before."""
+    assert invoke(*BASE, "--steps", 3, "--run-dir", "run", "--save-every", 1).code == 0
+    state = here / "run/state.json"
+    newest = state.read_text()
+    older = json.loads(newest)
+    older["progress"] |= {"batch": 2, "learner_step": 2}
+    state.write_text(json.dumps(older))
+    locked = RunDirectory.locked
+
+    @contextlib.contextmanager
+    def late(directory):
+        state.write_text(newest)
+        with locked(directory):
+            yield
+
+    monkeypatch.setattr(RunDirectory, "locked", late)
+    done = invoke("train", "--resume", "run", "--steps", 1, "--json")
+    assert [json.loads(line)["batch"] for line in done.out.splitlines()] == [3]
+    assert [report["batch"] for report in lines(here / "run/metrics.jsonl")] == [0, 1, 2, 3]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from pathlib import Path
 
 import attrs
 import pytest
@@ -293,3 +294,65 @@ def test_the_manifest_is_json(tmp_path):
     with Recorder.create(tmp_path, CONFIG, {}):
         manifest = json.loads((tmp_path / "recording.json").read_text())
     assert (manifest["schema"], manifest["config"]["task"]) == (1, "countdown")
+
+
+def test_dropping_batches_that_is_interrupted_leaves_no_gap(tmp_path, monkeypatch):
+    recorded(tmp_path)
+    unlink, gone = Path.unlink, []
+
+    def once(path, *args, **kwargs):
+        if gone:
+            raise OSError("interrupted")
+        gone.append(path.name)
+        unlink(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "unlink", once)
+    with pytest.raises(OSError, match="interrupted"):
+        Recorder.resume(tmp_path, CONFIG.run_id, 1)
+    monkeypatch.undo()
+    assert gone == ["batch-000002.npz"]
+    with Recorder.resume(tmp_path, CONFIG.run_id, 1) as recorder:
+        assert len(recorder.recording) == 1
+
+
+class Skipped:
+    """A source of batches that train nothing; from ``broken`` on it fails when it is cancelled."""
+
+    samples = False
+
+    def __init__(self, broken=None):
+        self.broken = broken
+
+    async def collect(self, index, policy, behavior_step):
+        if index == self.broken:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("the connection is gone")
+        return CollectedBatch(
+            index=index, behavior_step=0, trees=[], others={}, metrics={"sampled_tokens": 0}
+        )
+
+
+def test_weights_that_did_not_change_are_saved_once():
+    trainer, states = RecordingTrainer(), []
+    asyncio.run(
+        run_batches(
+            trainer,
+            Skipped(),
+            steps=4,
+            save_every=1,
+            on_saved=lambda name, progress: states.append((name, progress.batch)),
+        )
+    )
+    assert trainer.saved == ["step-000000"]
+    assert states == [("step-000000", batch) for batch in (1, 2, 3, 4)]
+
+
+def test_what_fails_while_a_run_that_failed_is_wound_down_is_noted():
+    def refuse(batch, learner_step):
+        raise KeyError("the first error")
+
+    with pytest.raises(KeyError, match="the first error") as caught:
+        asyncio.run(run_batches(RecordingTrainer(), Skipped(broken=1), steps=2, on_batch=refuse))
+    assert "afterwards: ValueError: the connection is gone" in caught.value.__notes__

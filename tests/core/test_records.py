@@ -119,6 +119,23 @@ def test_what_a_trainer_would_misread_is_refused(tokens, logprobs, spans, match)
         ActorRecord(tokens, logprobs, spans)
 
 
+@pytest.mark.parametrize(
+    "tokens", [[5.0], [0.5], ["5"], np.array([2**32 + 5]), [2**31], [2**80], np.uint32([2**31])]
+)
+def test_tokens_are_never_rounded_or_wrapped(tokens):
+    with pytest.raises(RecordError, match="integers from 0"):
+        ActorRecord(tokens, [0.0], [])
+
+
+@pytest.mark.parametrize("key", ["edge", "parent"])
+@pytest.mark.parametrize("value", ["x", [1], {}, 1.5])
+def test_a_plain_record_names_its_edge_with_a_number(record, key, value):
+    plain = ActorRecord([1, 2], [0.0, -0.5], [Span(1, 2, 0.5, 1, 0)], {"edge": 1}).to_dict()
+    plain["metadata"][key] = value
+    with pytest.raises(RecordError, match=f"metadata '{key}' is .*; it must be a state"):
+        ActorRecord.from_dict(plain)
+
+
 @pytest.mark.parametrize("target", [np.nan, np.inf, -np.inf])
 def test_a_critic_target_is_finite(target):
     with pytest.raises(RecordError, match="finite"):

@@ -275,3 +275,46 @@ def test_one_process_at_a_time_writes_to_a_run(made):
             raise AssertionError
     free = subprocess.run([sys.executable, "-c", code, made.path], capture_output=True, text=True)
     assert free.stdout == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("steps", bad) for bad in ("5", 0, 1.5, True, None)),
+        *(("epochs", bad) for bad in ("5", 0)),
+        *((name, 3) for name in ("task", "trainer", "problems", "order", "record", "replay")),
+        *((name, None) for name in ("task", "trainer", "order", "seed", "run_id", "failure_rate")),
+        *(("async_depth", bad) for bad in ("1", 2, True)),
+        *(("lanes", bad) for bad in ("abc", 3, [3])),
+        *(("settings", bad) for bad in ([], {"trainer": 3})),
+        *(("deadline", bad) for bad in ("x", 0, math.nan, math.inf)),
+        ("failure_rate", 1.5),
+        ("merge", "yes"),
+        ("save_every", 0),
+        ("run_id", "../*"),
+        ("no_such_field", 1),
+    ],
+)
+def test_a_configuration_that_was_edited_wrongly_is_named(made, field, value):
+    path = made.path / "config.json"
+    path.write_text(json.dumps({**made.config(), field: value}))
+    with pytest.raises(DataError, match=rf"config\.json: not a run's configuration: .*{field}"):
+        made.config()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"reference": None},
+        {"reference": 3},
+        {"progress": []},
+        *({"progress": {"batch": bad}} for bad in ("3", -1, 1.5, True, None)),
+        {"progress": {"learner_step": "x"}},
+        {"progress": {"step": 1}},
+    ],
+)
+def test_a_state_that_was_edited_wrongly_is_named(made, state):
+    whole = {"reference": "step-3", "progress": {"batch": 3}, "inside": False}
+    (made.path / "state.json").write_text(json.dumps({**whole, **state}))
+    with pytest.raises(DataError, match=r"state\.json: not a run's state: "):
+        made.state()

@@ -127,6 +127,8 @@ def test_an_update_that_was_sent_is_awaited_when_the_collection_fails(collect, u
 @pytest.mark.parametrize(
     ("point", "saved"),
     [
+        (("collector_for", 0, 0), None),
+        (("step", 0, 0), None),
         (("step", 2, 0), 2),
         (("collector_for", 1, 0), 1),
         (("update", 1), None),

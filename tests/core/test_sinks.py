@@ -119,3 +119,27 @@ def test_a_sink_is_any_callable_on_plain_records(tmp_path):
     sink: CriticSink = JsonlDirectory(tmp_path)
     assert callable(sink)
     assert repr(sink) == f"JsonlDirectory({str(tmp_path)!r})"
+
+
+def test_a_link_stays_one_and_the_file_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "far").mkdir()
+    real, link = tmp_path / "far/items.jsonl", tmp_path / "link.jsonl"
+    link.symlink_to(real)  # to nothing yet
+    for text in ("first", "second"):
+        write_atomically(link, text)
+        assert link.is_symlink()
+        assert real.read_text() == text
+    assert list((tmp_path / "far").iterdir()) == [real]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        try:
+            write_atomically(pipe, "text")
+            assert pipe.is_fifo()
+            assert reader.stdout.read() == b"text"
+        finally:
+            reader.kill()
+    assert list(tmp_path.iterdir()) == [pipe]

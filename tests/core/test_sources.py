@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import sys
+import time
 import warnings
 
 import pytest
@@ -151,10 +152,34 @@ def table(columns):
     import pyarrow.parquet
 
     sink = arrow.BufferOutputStream()
-    arrays = [arrow.array(array, arrow.int64()) for _, array in columns]
+    arrays = [
+        array if isinstance(array, arrow.Array) else arrow.array(array, arrow.int64())
+        for _, array in columns
+    ]
     made = arrow.Table.from_arrays(arrays, names=[name for name, _ in columns])
     pyarrow.parquet.write_table(made, sink)
     return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("value", ["bytes", "time", "zone"])
+def test_a_parquet_value_that_python_cannot_hold_is_named(tmp_path, value):
+    arrow = pytest.importorskip("pyarrow")
+    letters = [None, arrow.py_buffer(b"\0\0\0\0\1\0\0\0"), arrow.py_buffer(b"\xff")]
+    column = {
+        "bytes": lambda: arrow.Array.from_buffers(arrow.string(), 1, letters),
+        "time": lambda: arrow.array([2**62], arrow.timestamp("us")),
+        "zone": lambda: arrow.array([1], arrow.timestamp("us", tz="Mars/Olympus")),
+    }[value]()
+    message = error(write(tmp_path / "a.parquet", table([("x", [1]), ("when", column)])))
+    assert "a.parquet: field 'when': holds a value that cannot be read: " in message
+    assert message.endswith("; mend or drop the column")
+
+
+def test_a_key_twice_among_very_many_is_found_at_once(tmp_path):
+    keys = ", ".join(f'"k{n}": 1' for n in (*range(100_000), 99_999))
+    began = time.monotonic()
+    assert "'k99999' is there twice" in error(write(tmp_path / "a.json", f"{{{keys}}}".encode()))
+    assert time.monotonic() - began < 5.0
 
 
 def test_a_parquet_file_without_rows(tmp_path):
@@ -363,3 +388,12 @@ def test_an_empty_split(data_sets, monkeypatch):
     empty = data_sets.Dataset.from_dict({"x": []})
     monkeypatch.setattr(data_sets, "load_dataset", lambda *_, **__: empty)
     assert "is empty; name another split" in error("hf:openai/gsm8k")
+
+
+def test_a_row_of_a_data_set_that_cannot_be_decoded(monkeypatch, data_sets):
+    def rows(*_, **__):
+        yield A
+        raise ImportError("To support decoding images, please install 'Pillow'")
+
+    monkeypatch.setattr(data_sets, "load_dataset", rows)
+    assert "cannot be loaded: To support decoding images" in error("hf:openai/gsm8k")

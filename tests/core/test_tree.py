@@ -155,3 +155,15 @@ def test_what_does_not_fit_is_refused_and_leaves_the_tree_as_it_was(chat, wrong)
     assert {len(column) for column in chat._columns()} == {len(before) + 1}
     names = {name for name, held in vars(chat).items() if hasattr(held, "append")}
     assert len(chat._columns()) == len(names), "a column is missing from those put right"
+
+
+def test_a_deep_tree_is_drawn_in_short_lines():
+    tree = Tree([1])
+    for _ in range(3000):
+        tree.add(len(tree) - 1, [2], [-0.1])
+    lines = render_text(tree).splitlines()
+    assert len(lines) == 3001
+    assert max(map(len, lines)) < 200
+    assert lines[20].startswith(" " * 76 + "└── 20 ○")
+    assert lines[3000].startswith("…   ")
+    assert lines[3000].lstrip("… ").startswith("└── 3000 ○")

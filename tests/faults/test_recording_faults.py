@@ -78,3 +78,29 @@ def test_two_processes_do_not_record_into_one_directory(installed, tmp_path):
     finally:
         first.kill()
         first.communicate()
+
+
+def test_a_second_run_in_one_directory_changes_nothing_there(installed, tmp_path):
+    """Not even before the first has reported anything."""
+    arguments = (*TRAIN, "--steps", 3, "--run-dir", "run", "--set", "trainer.seconds=60")
+    first = subprocess.Popen(
+        command(*arguments),
+        env=environment(installed),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while "update" not in marks(tmp_path):
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        before = (tmp_path / "run/config.json").read_bytes()
+        second = focus(installed, *arguments, "--seed", 7, cwd=tmp_path)
+        assert second.code == 2
+        assert "is being written by another process" in second.err
+        assert (tmp_path / "run/config.json").read_bytes() == before
+    finally:
+        first.kill()
+        first.communicate()

@@ -1,6 +1,8 @@
 """A recorded batch reads back as it was, to the bit; a damaged one is refused or harmless."""
 
+import json
 import math
+import zipfile
 from collections import Counter
 
 import attrs
@@ -38,7 +40,8 @@ def records(draw):
 @st.composite
 def batches(draw):
     trees = draw(st.lists(st.lists(records(), max_size=3), max_size=3))
-    critic = st.builds(CriticRecord, plain, number64, metadata)
+    stamped = metadata.map(lambda own: {**own, "training": {"batch": 0}})
+    critic = st.builds(CriticRecord, plain, number64, stamped)
     return CollectedBatch(
         index=draw(st.integers(0, 2000000)),
         behavior_step=draw(st.integers(0, 9)),
@@ -91,7 +94,7 @@ BATCH = CollectedBatch(
             (),
         )
     ],
-    others={"critic": [CriticRecord("text", 0.5)]},
+    others={"critic": [CriticRecord("text", 0.5, {"training": {"batch": 3}})]},
     metrics={"sampled_tokens": 2},
 )
 
@@ -199,3 +202,71 @@ def test_numbers_of_the_collection_are_kept_as_reports_write_them(path):
     write_batch(path, attrs.evolve(BATCH, metrics=metrics), learner_step=1, recording="r")
     again = read_batch(path, batch=3, recording="r").metrics
     assert again == {"sampled_tokens": 2, "mean": 0.5, "none": None, "a": 1}
+
+
+NPY = b"\x93NUMPY\x01\x00"
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        NPY + b"\x05\x00{'a':\n",
+        NPY + b"\x02\x00(\n",
+        NPY + b'\x04\x00"""\n',
+        NPY + b"\xff\xff{",
+        b"\x93NUMPY\x02\x00\x02\x00\x00\x00{}",
+        b"",
+    ],
+)
+def test_a_column_whose_header_is_nonsense_is_refused(path, member):
+    write_batch(path, BATCH, learner_step=1, recording="r")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**members, "start.npy": member}.items():
+            archive.writestr(name, content)
+    assert isinstance(outcome(path), DataError)
+
+
+@pytest.mark.parametrize("method", range(20))
+def test_a_column_said_to_be_compressed_otherwise_is_refused(path, method):
+    write_batch(path, BATCH, learner_step=1, recording="r")
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"PK\x01\x02") + 10  # of the last member, in the directory
+    assert content[at] == zipfile.ZIP_DEFLATED
+    content[at] = method
+    path.write_bytes(content)
+    assert isinstance(outcome(path), DataError) == (method != zipfile.ZIP_DEFLATED)
+
+
+CRITIC = CriticRecord("text", 0.5, {"training": {}}).to_dict()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"metadata": {"training": {}}},
+        {**CRITIC, "target": None},
+        {**CRITIC, "schema": 9},
+        {**CRITIC, "metadata": {"training": 3}},
+        {"metadata": None},
+        None,
+    ],
+)
+def test_a_critic_record_that_is_none_is_refused(path, record):
+    write_batch(path, BATCH, learner_step=1, recording="r")
+    with np.load(path) as archive:
+        meta = json.loads(archive["meta"].tobytes())
+    meta["others"] = {"critic": [record]}
+    rewritten(path, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8))
+    assert isinstance(outcome(path), DataError)
+
+
+@pytest.mark.parametrize(("behavior", "learner"), [(2, 1), (-1, 1), (0, -1), (True, 1), (0.5, 1)])
+def test_steps_out_of_order_are_refused(path, behavior, learner):
+    write_batch(path, BATCH, learner_step=1, recording="r")
+    with np.load(path) as archive:
+        meta = json.loads(archive["meta"].tobytes())
+    meta |= {"behavior_step": behavior, "learner_step": learner}
+    rewritten(path, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8))
+    assert isinstance(outcome(path), DataError)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from focus_core.view import render_html
+from focus_core.view import SavedTree, render_html
 from tests.view.view_kit import HOSTILE, hostile, saved
 
 pytestmark = pytest.mark.timeout(300)
@@ -298,3 +298,49 @@ def test_the_policy_of_the_page_stops_what_would_get_through(browser, show, tree
     refused = [p for m, p in browser.events if m == "Network.loadingFailed"]
     assert [p["blockedReason"] for p in refused] == ["csp"]
     browser.events.clear()  # the console says so too
+
+
+ODD = {"toString": 1, "valueOf": None, "toJSON": 2, "__proto__": 3}
+
+
+def test_a_value_of_any_shape_is_shown_as_it_is_in_the_file(browser, show, tree):
+    form = tree.to_dict()
+    form |= {
+        "problem": ODD,
+        "policy": ODD,
+        "messages": [None, 3, ODD, {"role": ODD, "content": "hi"}],
+    }
+    form["settings"] = {"search": ODD}
+    form["counts"] = {"transitions": ODD, "constructor": "x"}
+    show(SavedTree.from_dict(form))
+    assert title(browser) == "State 0"
+    odd = json.dumps(ODD, separators=(",", ":"))
+    assert text(browser, "h1") == odd
+    browser.run("document.querySelectorAll('summary').forEach(s => s.click())")
+    browser.settle()
+    assert text(browser, ".about").count(odd) == 3
+    assert odd in text(browser, "#details")
+    browser.press("ArrowRight")
+    assert title(browser) != "State 0"
+
+
+def test_a_long_run_with_many_failures_opens(browser, show, tree):
+    form, many = tree.to_dict(), 200_000
+    form["changes"] = {
+        "state": [0] * many,
+        "worth": [0.5] * many,
+        "launches": [0] * many,
+        "transitions": list(range(many)),
+    }
+    state = form["nodes"][-1]["id"]
+    failure = {"stage": "step", "state": 0, "launch": 0, "error": "e"}
+    form["failures"] = [failure] * 10_000 + [{**failure, "state": state}]
+    assert show(SavedTree.from_dict(form)) < 3.0
+    assert title(browser) == "State 0"
+    assert text(browser, ".failures h3") == "Failures (10001)"
+    assert browser.run("document.querySelectorAll('.failures p').length") == 101
+    assert text(browser, ".failures p:last-child").startswith("9901 more")
+    browser.press("/")
+    browser.call("Input.insertText", text=f"#{state}")
+    browser.press("Enter")
+    assert text(browser, ".failures h3") == "Failures (1)"

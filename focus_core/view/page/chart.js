@@ -13,7 +13,7 @@ const CHART = { width: 380, height: 104, left: 44, right: 8, top: 10, bottom: 20
 function worthChart(model, state, launch) {
   const { worth, transitions } = state.history;
   const { width, height, left, right, top, bottom } = CHART;
-  const most = Math.max(...worth, 0) || 1;
+  const most = worth.reduce((a, b) => Math.max(a, b), 0) || 1;
   const long = model.transitions || 1;
   const x = (value) => left + (value / long) * (width - left - right);
   const y = (value) => height - bottom - (value / most) * (height - top - bottom);

@@ -1,5 +1,7 @@
 // The selected state: its numbers, why it was chosen, and its text token by token.
 
+const MANY = 100; // failures shown at once
+
 class Details {
   constructor(element, go, wind) {
     this.element = element;
@@ -56,12 +58,13 @@ class Details {
     const own = this.model.failures(state);
     const all = state === this.model.root ? this.model.saved.failures : own;
     if (!all.length) return [];
-    const lines = all.map((failure) => {
+    const lines = all.slice(0, MANY).map((failure) => {
       const line = make("p", {}, write(make("b"), failure.stage), " at state ");
       const source = this.model.byId.get(failure.state);
       line.append(source === state ? String(state.id) : this.link(source), ": ");
       return write(line, failure.error);
     });
+    if (all.length > MANY) lines.push(make("p", {}, `${all.length - MANY} more: each is shown at its state`));
     return [make("section", { class: "failures" }, make("h3", {}, `Failures (${all.length})`), ...lines)];
   }
 
@@ -132,7 +135,7 @@ class Details {
     const section = make("section", {}, make("h3", {}, "Messages"));
     for (const message of saved.messages) {
       const chat = message && typeof message.content === "string";
-      const role = chat ? String(message.role) : "message";
+      const role = chat && message.role !== undefined ? words(message.role) : "message";
       section.append(write(make("p", { class: "role" }), role),
         block(chat ? message.content : JSON.stringify(message, null, 1)));
     }
@@ -212,7 +215,7 @@ class Details {
       const list = make("dl", { class: "about" });
       const rows = { ...saved.settings, policy: saved.policy, stopped: saved.stopped, ...saved.counts };
       for (const [name, value] of Object.entries(rows)) {
-        list.append(write(make("dt"), name.replaceAll("_", " ")), write(make("dd"), String(value)));
+        list.append(write(make("dt"), name.replaceAll("_", " ")), write(make("dd"), words(value)));
       }
       return list;
     });

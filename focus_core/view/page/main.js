@@ -29,7 +29,7 @@ class Page {
     this.drawing.launch = this.model.launches;
     this.drawing.chosen = null;
     $("heading").replaceChildren();
-    write($("heading"), saved.problem === null ? "Tree" : String(saved.problem));
+    write($("heading"), saved.problem === null ? "Tree" : words(saved.problem));
     const failed = saved.failures.length ? `, ${saved.failures.length} failed` : "";
     $("summary").replaceChildren(
       `${states.length} states, ${this.model.root.visits} continuations${failed}; stopped: `);

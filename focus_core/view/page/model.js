@@ -52,8 +52,9 @@ class Model {
       history.transitions.push(changes.transitions[i]);
     });
     launches.state.forEach((id, i) => this.byId.get(id).launches.push(i));
+    const counted = this.saved.counts.transitions;
     this.transitions = Math.max(
-      0, this.saved.counts.transitions || 0,
+      0, Number.isFinite(counted) ? counted : 0,
       ...launches.transitions.slice(-1), ...changes.transitions.slice(-1));
   }
 

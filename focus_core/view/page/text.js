@@ -14,6 +14,11 @@ function glyph(character) {
   return character === "\n" || character === "\t" ? name : "\u27e8" + name + "\u27e9";
 }
 
+// Whatever a file holds, as text; an object's own members may be named toString.
+function words(value) {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
 // A text on one line, at most so many characters.
 function oneLine(text, length) {
   const shown = [...text.slice(0, 2 * length).replace(UNSEEN, glyph)];
