@@ -69,9 +69,9 @@ class LaneContract(Contract):
 
     Inherit it in a pytest module::
 
-    class TestMyLane(LaneContract):
-        def subject(self):
-            return my_lane()
+        class TestMyLane(LaneContract):
+            def subject(self):
+                return my_lane()
     """
 
     def collections(self) -> Mapping[str, Collection]:
