@@ -20,6 +20,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "agent.tool_env": ("ToolEnv",),
     "agent.tools": ("BadCall", "Parsed", "Tool", "ToolCall", "ToolState"),
     "agent.workspace": ("Workspace",),
+    "batches": ("BatchSource", "CollectedBatch", "TreeRecords"),
     "collect": ("Collection", "Collector", "Failure", "collect_records"),
     "critic": ("Critic",),
     "errors": (
@@ -58,11 +59,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "records": ("ActorRecord", "Batch", "CriticRecord", "Problem", "Span", "StepReport"),
     "order": ("Order", "Sequential", "Shuffled"),
     "progress": ("Limits", "Progress", "check_batch"),
-    "schedule": ("run_schedule",),
+    "schedule": ("run_batches", "run_schedule"),
     "search": (
         "BestFirst",
         "BetaBernoulli",
         "Calibration",
+        "Decisions",
+        "Explained",
         "Fifo",
         "Frontier",
         "Gaussian",

@@ -25,6 +25,9 @@ from focus_core.agent.tools import Tool as Tool
 from focus_core.agent.tools import ToolCall as ToolCall
 from focus_core.agent.tools import ToolState as ToolState
 from focus_core.agent.workspace import Workspace as Workspace
+from focus_core.batches import BatchSource as BatchSource
+from focus_core.batches import CollectedBatch as CollectedBatch
+from focus_core.batches import TreeRecords as TreeRecords
 from focus_core.collect import Collection as Collection
 from focus_core.collect import Collector as Collector
 from focus_core.collect import Failure as Failure
@@ -78,10 +81,13 @@ from focus_core.records import CriticRecord as CriticRecord
 from focus_core.records import Problem as Problem
 from focus_core.records import Span as Span
 from focus_core.records import StepReport as StepReport
+from focus_core.schedule import run_batches as run_batches
 from focus_core.schedule import run_schedule as run_schedule
 from focus_core.search import BestFirst as BestFirst
 from focus_core.search import BetaBernoulli as BetaBernoulli
 from focus_core.search import Calibration as Calibration
+from focus_core.search import Decisions as Decisions
+from focus_core.search import Explained as Explained
 from focus_core.search import Fifo as Fifo
 from focus_core.search import Frontier as Frontier
 from focus_core.search import Gaussian as Gaussian

@@ -38,13 +38,15 @@ class Collection:
         failures: What failed on the way.
         stopped: Why the search stopped.
         counts: ``transitions``, ``tokens``, ``continuations``, ``failed_continuations``,
-            ``predictions``, ``failed_predictions``, ``truncated`` and what the recipe left out.
+            ``predictions``, ``failed_predictions``, ``truncated``, ``folds`` and what the recipe
+            left out.
         environment: The environment's metrics by name: a value of each transition that gave one.
         group_index: Of the tree in its batch.
         collector: What collected it.
         decisions: Which states the search chose, and why.
         values: Refined values, targets and branch counts, once prepared.
         advantages: Of each edge, shape (nodes,), NaN where not trained, once prepared.
+        state_values: Of each state, shape (nodes,), as the recipe credits by them, once prepared.
         min_abs_advantage: Edges below it are not exported.
     """
 
@@ -59,6 +61,7 @@ class Collection:
     decisions: Decisions = attrs.field(factory=Decisions, kw_only=True)
     values: Values = attrs.field(init=False)
     advantages: NDArray[np.float64] = attrs.field(init=False)
+    state_values: NDArray[np.float64] = attrs.field(init=False)
     min_abs_advantage: float | None = attrs.field(default=None, init=False)
 
     def prepare(
@@ -85,6 +88,7 @@ class Collection:
         self.values = backup(self.tree, gamma=collector.gamma, kappa=collector.kappa)
         credit = collector.recipe.credit(self.tree, self.values, gamma=collector.gamma)
         self.advantages = credit.advantages
+        self.state_values = self.values.refined if credit.values is None else credit.values
         dict.update(self.counts, credit.counts)  # set, not added: preparing again says the same
         return self
 

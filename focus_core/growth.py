@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from focus_core.agent.agent import Agent, View
+from focus_core.agent.agent import Agent, NextPrompt
 from focus_core.agent.env import Transition
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
@@ -278,11 +278,11 @@ class Growth:
 
     async def _view(
         self, parent: int, prefix: list[int], generation: Generation, transition: Transition
-    ) -> View:
+    ) -> NextPrompt:
         """What the policy sees after a transition from ``parent``."""
         tree, agent = self.tree, self._agent
         if transition.done or not (transition.messages or agent.folding):
-            return View(None, prefix)
+            return NextPrompt(None, prefix)
         return await agent.follow(
             transition,
             first=tree.messages[ROOT],
@@ -301,7 +301,7 @@ class Growth:
         prefix: list[int],
         generation: Generation,
         transition: Transition,
-        view: View,
+        view: NextPrompt,
     ) -> None:
         """Add the state a transition led to.
 

@@ -28,10 +28,10 @@ def main(fd: int, memory: int | None) -> None:
         fd: This side's end of the socket.
         memory: Most address space, in bytes.
     """
-    for limit, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)):
-        if most is not None:
-            with contextlib.suppress(ValueError, OSError):  # not on every system
-                resource.setrlimit(limit, (most, most))
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    with contextlib.suppress(ValueError, OSError):  # not on every system
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel = socket.socket(fileno=fd)
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(channel, calls), daemon=True).start()

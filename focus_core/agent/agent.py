@@ -20,11 +20,11 @@ from focus_core.policy import Generation, Policy, SamplingParams, check_generati
 from focus_core.records import Problem
 from focus_core.tree.tree import ASKED, FOLDED
 
-__all__ = ["Agent", "View"]
+__all__ = ["Agent", "NextPrompt"]
 
 
 @attrs.frozen
-class View:
+class NextPrompt:
     """What the policy sees from a state on.
 
     Attributes:
@@ -202,7 +202,7 @@ class Agent:
         turns: int,
         last: bool,
         execution: Execution,
-    ) -> View:
+    ) -> NextPrompt:
         """What the policy sees after an environment's answer that ends nothing.
 
         Args:
@@ -218,9 +218,9 @@ class Agent:
         Raises:
             FoldError: The fold that is due fails.
         """
-        view = View(None, prefix)
+        view = NextPrompt(None, prefix)
         if transition.messages:
-            view = View(*self.next_prompt(messages, turn, transition))
+            view = NextPrompt(*self.next_prompt(messages, turn, transition))
         folding = self.folding
         if folding is None or last:
             return view
@@ -232,9 +232,11 @@ class Agent:
             summary = await folding.summary(chat, execution)
             return self._folded(folding, first, chat, summary)
         chat = folding.asked(chat)
-        return View(chat, self.policy.prepare(chat).tokens, ASKED)
+        return NextPrompt(chat, self.policy.prepare(chat).tokens, ASKED)
 
-    def fold(self, first: Sequence[Any], messages: Sequence[Any], generation: Generation) -> View:
+    def fold(
+        self, first: Sequence[Any], messages: Sequence[Any], generation: Generation
+    ) -> NextPrompt:
         """What the policy sees after its summary.
 
         Raises:
@@ -246,11 +248,11 @@ class Agent:
 
     def _folded(
         self, folding: Folding, first: Sequence[Any], chat: Sequence[Any], summary: str
-    ) -> View:
+    ) -> NextPrompt:
         chat = folding.folded(first, chat, summary)
         tokens = self.policy.prepare(chat).tokens
         self._check_length(tokens, "the prompt after a fold")
-        return View(chat, tokens, FOLDED, folding.penalty)
+        return NextPrompt(chat, tokens, FOLDED, folding.penalty)
 
     def next_prompt(
         self, messages: Sequence[Any], turn: Sequence[int], transition: Transition

@@ -124,11 +124,14 @@ class ReplyEnv:
         cut = said.length >= self.max_tokens
         if reply.stop_reason == "length" and not cut:
             return Transition()
-        verdict = self.grade(self.decode(said.tokens()))
+        reward = await self._graded(self.decode(said.tokens()))
+        return Transition(reward, done=True, metrics={"finished": float(not cut)})
+
+    async def _graded(self, text: str) -> float:
+        verdict = self.grade(text)
         if not inspect.isawaitable(verdict):
             raise TypeError(f"{type(self).__name__}.grade is not async; write 'async def grade'")
-        reward = await verdict
-        return Transition(reward, done=True, metrics={"finished": float(not cut)})
+        return await verdict
 
     def snapshot(self) -> Any:
         """The reply so far; states share what they have in common."""

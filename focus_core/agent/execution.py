@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -11,8 +12,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import attrs
 
 from focus_core.errors import DeadlineError
+from focus_core.waiting import finish
 
-__all__ = ["Execution", "ThreadExecution", "bounded"]
+__all__ = ["Execution", "ThreadExecution", "bounded", "call", "is_async"]
 
 T = TypeVar("T")
 
@@ -41,6 +43,25 @@ class Execution(Protocol):
     async def aclose(self) -> None:
         """Free the service; nothing of it runs afterwards."""
         ...
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: an async function, or an object with such a call."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # looked at, not called
+    )
+
+
+async def call(execution: Execution, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a user's function: an async one here, a plain one in the service; await what it gives.
+
+    Args:
+        execution: Runs plain functions.
+        function: Sync or async.
+        args: Its arguments.
+    """
+    made = function(*args) if is_async(function) else await execution.run(function, *args)
+    return await made if inspect.isawaitable(made) else made
 
 
 async def bounded(awaitable: Awaitable[T], timeout: float | None) -> T:
@@ -98,4 +119,4 @@ class ThreadExecution:
         """Wait for running calls, drop waiting ones, end the threads."""
         if self._pool is not None:
             pool, self._pool = self._pool, None
-            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+            await finish(asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True))

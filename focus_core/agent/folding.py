@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
 
 from focus_core.agent.context import Context, Segments
-from focus_core.agent.execution import Execution
+from focus_core.agent.execution import Execution, call
 from focus_core.errors import FoldError
 from focus_core.policy import SamplingParams
 
@@ -126,8 +125,5 @@ class Folding:
     async def summary(self, chat: Sequence[Any], execution: Execution) -> str:
         """What the user's function makes of the chat."""
         assert self.summarize is not None  # the caller asked
-        if inspect.iscoroutinefunction(self.summarize):
-            text: str = await self.summarize(chat)
-            return text
-        made = await execution.run(self.summarize, chat)
-        return await made if inspect.isawaitable(made) else made
+        text: str = await call(execution, self.summarize, chat)
+        return text

@@ -145,7 +145,7 @@ class ProcessExecution:
         raise result
 
     async def aclose(self) -> None:
-        """Kill all workers; calls still running or waiting fail with ``ExecutionError``."""
+        """Kill all workers: running calls fail with ``ExecutionError``, waiting ones as closed."""
         self._places = None
         self._idle.clear()
         for worker in list(self._workers):
@@ -176,7 +176,7 @@ class ProcessExecution:
                 raise
             else:
                 return worker
-        raise ExecutionError("the service was closed before the call began")
+        raise RuntimeError("the service was closed before the call began")
 
     async def _end(self, worker: _Worker) -> None:
         self._workers.discard(worker)

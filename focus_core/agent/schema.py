@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from focus_core.plain import DECODER
+
 __all__ = ["mismatch", "read_json", "read_json_at", "read_typed"]
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twice = {key for key in keys if keys.count(key) > 1} if len(set(keys)) < len(keys) else ()
-    if twice:
-        raise ValueError(f"the key {min(twice)!r} is there twice")
-    return dict(pairs)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
 
 def read_json_at(text: str, start: int) -> tuple[Any, int]:
@@ -36,7 +19,7 @@ def read_json_at(text: str, start: int) -> tuple[Any, int]:
             of a surrogate pair, or nesting beyond what can be read.
     """
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        value, end = DECODER.raw_decode(text, start)
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at character {error.pos - start + 1}") from None

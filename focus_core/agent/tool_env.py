@@ -115,7 +115,7 @@ class ToolEnv(ReplyEnv):
         metrics = {"turns": float(self._turns), "finished": float(not cut and not parsed.blocks)}
         if parsed.blocks and self.at_limit == "truncate":
             return Transition(truncated=True, metrics=metrics)
-        return Transition(await self.grade(text), done=True, metrics=metrics)
+        return Transition(await self._graded(text), done=True, metrics=metrics)
 
     async def _answer(self, parsed: Parsed) -> Transition:
         """Run a turn's calls."""

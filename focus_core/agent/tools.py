@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from focus_core.agent.execution import Execution, bounded
+from focus_core.agent.execution import Execution, bounded, is_async
 from focus_core.agent.workspace import Workspace
 from focus_core.errors import DeadlineError, ExecutionError, FocusError, UsageError
 
@@ -111,7 +111,8 @@ class Tool:
         parameters: JSON schema of the arguments, of type ``object``.
         function: Called with the arguments by name; may be async. What it returns is sent to the
             policy: a string as it is, anything else as JSON. One of ``reports`` is sent as an
-            error; any other exception fails the rollout, since it says nothing about the call.
+            error, as is a call that took too long or whose process died (of too much memory, for
+            example); any other exception fails the rollout, since it says nothing about the call.
         stateful: Whether the function's first argument is the ``ToolState``. What it did there
             holds only if it returns in time.
         reports: Exceptions about the arguments.
@@ -156,13 +157,16 @@ class Tool:
         """
         given = state if self.stateful else None
         try:
-            if inspect.iscoroutinefunction(self.function):
+            if is_async(self.function):
                 first = () if given is None else (given,)
                 answer = await bounded(self.function(*first, **arguments), timeout)
             else:
                 answer, given = await execution.run(
                     _apply, self.function, given, dict(arguments), timeout=timeout
                 )
+            if inspect.isawaitable(answer):
+                answer = await bounded(answer, timeout)
+            text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         except DeadlineError as error:
             return f"Error: {error}", None
         except ExecutionError:
@@ -174,7 +178,6 @@ class Tool:
         except Exception as error:
             error.add_note(f"raised by the tool {self.name!r}, called with {dict(arguments)!a}")
             raise
-        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         return text, given or state
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Optional, ParamSpec, TypeVar
 
 import typer
 
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What a disk says that takes no more: nobody's mistake, and no traceback."""
 
 P = ParamSpec("P")
@@ -97,7 +97,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             from focus_core.errors import FocusError, UsageError
 
-            if isinstance(error, OSError) and error.errno in _DISK:
+            if isinstance(error, OSError) and error.errno in DISK:
                 notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
                 print(f"focus: {error.strerror}{notes}", file=sys.stderr)
                 raise typer.Exit(1) from None

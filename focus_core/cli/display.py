@@ -28,7 +28,8 @@ from focus_core.events import (
     StepFinished,
 )
 from focus_core.hookspecs import hookimpl
-from focus_core.run.directory import RunDirectory, to_json
+from focus_core.plain import to_json
+from focus_core.run.directory import RunDirectory
 
 __all__ = ["JsonLines", "Keeper", "PlainDisplay", "TerminalDisplay", "display"]
 

@@ -59,8 +59,8 @@ def evaluate(
     """
     from rich.console import Console
 
+    from focus_core.plain import to_json
     from focus_core.run.config import RunConfig
-    from focus_core.run.directory import to_json
     from focus_core.run.evaluate import evaluate as measure
     from focus_core.run.prepare import prepare
 

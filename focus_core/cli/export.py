@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from focus_core.cli._common import load_plugins
+from focus_core.cli._common import DISK, load_plugins
 
 __all__ = ["export"]
 
@@ -56,5 +56,7 @@ def export(
                 if count % 100 == 0:
                     status.update(f"{count} items")
     except OSError as error:
+        if error.errno in DISK:
+            raise
         raise UsageError(f"--output {output} cannot be written: {error.strerror}") from error
     print(f"{count} items: {output}")

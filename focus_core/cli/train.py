@@ -259,13 +259,14 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
     if config.critic_output is not None:
         writable_directory(Path(config.critic_output), "--critic-output")
     out = sys.stderr if json else sys.stdout
-    if resume is None:
-        directory = RunDirectory.create(path, config)
+    directory = RunDirectory(path)
     with (
         directory.locked(),
         _recorder(plugins, config, None if resume is None else start.batch) as recorder,
     ):
-        if resume is not None:
+        if resume is None:
+            RunDirectory.create(path, config)
+        else:
             if dropped := directory.rewind() + (recorder.dropped if recorder else []):
                 print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
             directory.configure(attrs.evolve(config, steps=start.batch + config.steps))

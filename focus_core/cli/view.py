@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from focus_core.cli._common import DISK
+
 __all__ = ["view"]
 
 # ruff: noqa: UP045  # Typer resolves these annotations at run time
@@ -43,6 +45,8 @@ def view(
     try:
         write_atomically(page, text)
     except OSError as error:
+        if error.errno in DISK:
+            raise
         raise UsageError(f"--output {page} cannot be written: {error.strerror}") from error
     print(page)
     if open_:

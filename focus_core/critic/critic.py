@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
 
-from focus_core.agent.execution import Execution
+from focus_core.agent.execution import Execution, call
 from focus_core.agent.rollout import Rollout
 from focus_core.errors import CriticError
 
@@ -59,12 +58,7 @@ class Critic:
         """
         if self.fn is None:
             return self.value  # type: ignore[return-value]  # set when fn is not
-        if inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(
-            getattr(self.fn, "__call__", None)  # noqa: B004  # an object with async __call__
-        ):
-            return _finite(await self.fn(text))  # type: ignore[misc]
-        value = await execution.run(self.fn, text)
-        return _finite(await value if inspect.isawaitable(value) else value)
+        return _finite(await call(execution, self.fn, text))
 
 
 def _finite(value: Any) -> float:

@@ -23,10 +23,13 @@ class Credit:
         advantages: Of the edge to each node, float64, shape (nodes,); NaN where an edge is not
             trained.
         counts: What was left out and why, for the report.
+        values: Of each state, as the advantages go by them, shape (nodes,); ``None`` if they go by
+            none.
     """
 
     advantages: NDArray[np.float64]
     counts: Mapping[str, int] = attrs.field(factory=dict)
+    values: NDArray[np.float64] | None = None
 
 
 @runtime_checkable

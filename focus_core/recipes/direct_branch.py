@@ -31,13 +31,13 @@ class DirectBranchTd:
         return temporal_differences(tree, values.refined, gamma=gamma)
 
 
-def temporal_differences(tree: Tree, worth: NDArray[np.float64], *, gamma: float) -> Credit:
-    """``R + gamma**d * worth(child) - worth(parent)`` of every edge.
+def temporal_differences(tree: Tree, values: NDArray[np.float64], *, gamma: float) -> Credit:
+    """``R + gamma**d * values(child) - values(parent)`` of every edge.
 
     Args:
         tree: A collected tree; removed nodes are ignored.
-        worth: Value of each state, shape (nodes,), NaN where it has none: its edges have no
-            advantage then and are counted as ``edges_without_value``.
+        values: Of each state, shape (nodes,), NaN where it has none: its edges have no advantage
+            then and are counted as ``edges_without_value``.
         gamma: Discount per transition.
     """
     advantages = np.full(len(tree), math.nan)
@@ -45,9 +45,9 @@ def temporal_differences(tree: Tree, worth: NDArray[np.float64], *, gamma: float
     for node in tree.edges():
         advantage = (
             tree.reward[node]
-            + gamma ** tree.duration[node] * worth[node]
-            - worth[tree.parent[node]]
+            + gamma ** tree.duration[node] * values[node]
+            - values[tree.parent[node]]
         )
         advantages[node] = advantage
         lost += math.isnan(advantage)
-    return Credit(advantages, {"edges_without_value": lost} if lost else {})
+    return Credit(advantages, {"edges_without_value": lost} if lost else {}, values)

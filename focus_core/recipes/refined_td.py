@@ -38,14 +38,14 @@ class RefinedTd:
 
     def credit(self, tree: Tree, values: Values, *, gamma: float) -> Credit:
         """See ``Recipe``."""
-        worth = refined_by_returns(tree, gamma=gamma, kappa=values.kappa)
-        return temporal_differences(tree, worth, gamma=gamma)
+        refined = refined_by_returns(tree, gamma=gamma, kappa=values.kappa)
+        return temporal_differences(tree, refined, gamma=gamma)
 
 
 def refined_by_returns(tree: Tree, *, gamma: float, kappa: float) -> NDArray[np.float64]:
     """``(kappa v + n mean) / (kappa + n)`` of every state, shape (nodes,); see ``RefinedTd``."""
     n, mean = observed_returns(tree, gamma=gamma)
     prediction = np.array(tree.prediction)
-    worth = np.where(n > 0, (kappa * prediction + n * mean) / (kappa + n), prediction)
-    worth[np.asarray(tree.kind) == TERMINAL] = 0.0
-    return worth
+    values = np.where(n > 0, (kappa * prediction + n * mean) / (kappa + n), prediction)
+    values[np.asarray(tree.kind) == TERMINAL] = 0.0
+    return values

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from focus_core.batches import CollectedBatch
 from focus_core.errors import DataError, RecordError
+from focus_core.plain import to_json
 from focus_core.records import ActorRecord, Span
-from focus_core.run.directory import to_json
 from focus_core.sinks import atomic_file
 
 __all__ = ["RecordedBatch", "read_batch", "write_batch"]
@@ -287,9 +287,12 @@ def _check_counts(name: str, counts: Sequence[Any], number: int, total: int) -> 
 def _others(lanes: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     for name, records in lanes.items():
         if not isinstance(records, list) or not all(
-            isinstance(r, dict) and isinstance(r.get("metadata"), dict) for r in records
+            isinstance(r, dict)
+            and isinstance(r.get("metadata"), dict)
+            and isinstance(r["metadata"].get("training"), dict)
+            for r in records
         ):
-            raise _Damage(f"lane {name!r} holds something else than records")
+            raise _Damage(f"lane {name!r} holds something else than records of a batch")
     return lanes
 
 

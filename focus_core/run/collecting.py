@@ -12,11 +12,11 @@ from rich.console import Console
 
 from focus_core.collect import Collection
 from focus_core.export import export_actor, export_critic, export_merged
+from focus_core.plain import to_json
 from focus_core.policy import Policy
-from focus_core.run.directory import to_json
 from focus_core.run.prepare import Prepared
 from focus_core.sinks import append_lines, write_atomically
-from focus_core.tree.view import render_text
+from focus_core.tree.text import render_text
 from focus_core.view.saved import SavedTree
 
 __all__ = ["collect_to"]
@@ -82,6 +82,9 @@ async def collect_to(
 def _both_forms(collection: Collection, policy: Policy) -> tuple[str, str]:
     form = SavedTree.of(collection, policy.decode).to_json()
     text = render_text(
-        collection.tree, collection.values, collection.advantages.tolist(), policy.decode
+        collection.tree,
+        collection.state_values.tolist(),
+        collection.advantages.tolist(),
+        policy.decode,
     )
     return form, text

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import numpy as np
 
 from focus_core.errors import DataError, UsageError
+from focus_core.plain import to_json
 from focus_core.progress import Progress
 from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
@@ -35,19 +35,6 @@ from focus_core.sinks import JsonlDirectory, append_lines, write_atomically
 __all__ = ["RunDirectory", "to_json"]
 
 _MADE = ("metrics.jsonl", "evaluations.jsonl", "state.json")
-
-
-def to_json(value: Any) -> Any:
-    """JSON types only: numpy becomes numbers and lists, and what is not finite ``null``."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -221,21 +208,32 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from writing to this run meanwhile.
+        """Keep other processes from writing to this run meanwhile; the directory is made.
 
         Raises:
-            UsageError: One does already.
+            UsageError: One does already, or it cannot be made.
         """
         try:
+            new = not self.path.exists()
+            if not new and not self.path.is_dir():
+                raise UsageError(f"--run-dir {self.path} is a file; name a directory")
+            self.path.mkdir(parents=True, exist_ok=True)
             handle = hold(self.path)
         except BlockingIOError:
             raise UsageError(
                 f"{self.path} is being written by another process; wait for it, or use another "
                 "--run-dir"
             ) from None
+        except OSError as error:
+            raise UsageError(
+                f"--run-dir {self.path} cannot be written: {error.strerror}"
+            ) from error
         try:
             yield
         finally:
+            if new:
+                with contextlib.suppress(OSError):  # not empty: something was made
+                    self.path.rmdir()
             os.close(handle)
 
     @property

@@ -9,6 +9,7 @@ from statistics import NormalDist
 
 import attrs
 
+from focus_core.agent.folding import Folding
 from focus_core.collect import Collector
 from focus_core.growth import Failure
 from focus_core.policy import Policy
@@ -84,6 +85,8 @@ class Evaluation:
 def unbranched(collector: Collector, rollouts: int, temperature: float | None) -> Collector:
     """The same agent, collecting independent rollouts without a critic."""
     agent = collector.agent
+    if isinstance(agent.context, Folding):  # what is measured is the task's own reward
+        agent = attrs.evolve(agent, context=attrs.evolve(agent.context, penalty=0.0))
     if temperature is not None:
         agent = attrs.evolve(agent, sampling=attrs.evolve(agent.sampling, temperature=temperature))
     return attrs.evolve(

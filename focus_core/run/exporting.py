@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import attrs
 
 from focus_core.errors import DataError, FocusError, PluginError, RecordError
 from focus_core.export import split_merged
+from focus_core.plain import exact
 from focus_core.records import ActorRecord
 from focus_core.run.directory import RunDirectory
 from focus_core.run.recording import MANIFEST, Recording
@@ -108,43 +106,8 @@ def item_lines(
                 f"{saved.place}: converter {target!r} failed: {type(error).__name__}: {error}"
             ) from error
         try:
-            yield json.dumps(_plain(item), allow_nan=False) + "\n"
+            yield json.dumps(exact(item), allow_nan=False) + "\n"
         except (TypeError, ValueError, RecursionError) as error:
             raise PluginError(
                 f"{saved.place}: the item of converter {target!r} has no JSON form: {error}"
             ) from error
-
-
-def _plain(value: Any) -> Any:
-    """JSON types: models, attrs classes and dataclasses as objects, arrays as lists.
-
-    Raises:
-        TypeError: There is no such form; nothing is turned into text to make it fit.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, enum.Enum):
-        return _plain(value.value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value} is not finite")
-        return value
-    if isinstance(value, Mapping):
-        return {_key(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if attrs.has(type(value)):
-        names = [field.name for field in attrs.fields(type(value))]
-        return {name: _plain(getattr(value, name)) for name in names}
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    for form in ("model_dump", "tolist"):  # pydantic; arrays and tensors
-        if callable(getattr(value, form, None)) and not isinstance(value, type):
-            return _plain(getattr(value, form)())
-    raise TypeError(f"a {type(value).__name__} is among its parts")
-
-
-def _key(key: Any) -> str:
-    if not isinstance(key, str):
-        raise TypeError(f"the key {key!r} is not text")
-    return key

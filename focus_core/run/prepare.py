@@ -99,7 +99,7 @@ def prepare(
             )
         held_out = _problems(task, eval_source)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
-    held_out = [held_out[i] for i in range(min(limit, len(held_out)))]  # it may be lazy
+    held_out = _first(held_out, limit)
     chosen = _chosen(config)
     shuffled = _named("order", config.order, ORDERS) is Shuffled
     order: Order = Shuffled(config.seed) if shuffled else Sequential()
@@ -145,11 +145,11 @@ def prepare_replay(
             replay=recording,
         )
     defaults = defaults_of(make_task(plugins, config))
-    held_out = config.eval_source or defaults.eval_source or config.problems
+    held_out = config.eval_source or defaults.eval_source
     prepared = prepare(
         plugins, attrs.evolve(config, problems=held_out), trainer_options, evaluation_only=True
     )
-    chosen = prepared.problems[: config.eval_problems or defaults.eval_problems]
+    chosen = _first(prepared.problems, config.eval_problems or defaults.eval_problems)
     return attrs.evolve(prepared, config=config, eval_problems=chosen, replay=recording)
 
 
@@ -230,6 +230,11 @@ def _problems(task: Task, source: str) -> Sequence[Problem]:
     if not problems:
         raise UsageError(f"{source} holds no problems")
     return problems
+
+
+def _first(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
+    """Some problems of a sequence that may be lazy and know no slices."""
+    return [problems[place] for place in range(min(count, len(problems)))]
 
 
 def _chosen(config: RunConfig) -> Callable[[Collector], Collector]:

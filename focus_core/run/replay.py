@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from focus_core.batches import BatchSource, CollectedBatch, converted
-from focus_core.errors import UsageError
+from focus_core.errors import DataError, RecordError, UsageError
 from focus_core.policy import Policy
 from focus_core.records import CriticRecord
 from focus_core.run.recording import Recording
@@ -146,13 +146,19 @@ class Replay(BatchSource):
         recorded = self.recording.read(index)
         trees = [converted(tree, self.trainer, merge=self.merge) for tree in recorded.trees]
         makers: Mapping[str, Any] = {CriticRecord.lane: CriticRecord.from_dict}
+        try:
+            others = {
+                name: [makers.get(name, PlainRecord)(plain) for plain in records]
+                for name, records in recorded.others.items()
+            }
+        except RecordError as error:
+            raise DataError(
+                str(error), path=self.recording.file(index), remedy="record the run again"
+            ) from error
         return CollectedBatch(
             index=index,
             behavior_step=recorded.behavior_step,
             trees=trees,
-            others={
-                name: [makers.get(name, PlainRecord)(plain) for plain in records]
-                for name, records in recorded.others.items()
-            },
+            others=others,
             metrics={**recorded.metrics, "actor_records": sum(len(tree.actor) for tree in trees)},
         )

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from focus_core.errors import DataError
+from focus_core.plain import DECODER
 
 __all__ = ["read_text"]
 
@@ -114,7 +115,7 @@ def _after_blank(text: str, position: int) -> int:
 
 def _decode(text: str, position: int, lines: _Lines) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, position)
+        return DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         place = min(error.pos, len(text))
         remedy = "mend the line"
@@ -127,23 +128,9 @@ def _decode(text: str, position: int, lines: _Lines) -> tuple[Any, int]:
     except RecursionError:
         raise _NotJsonError(lines.of(position), "is nested too deep", "mend the line") from None
     except ValueError as error:  # from the hooks below, or an integer with too many digits
-        raise _NotJsonError(lines.of(position), str(error), "mend the line") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        seen: set[str] = set()
-        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"gives the key {repeated!r} twice")
-    return fields
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"is not JSON: {name}")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+        raise _NotJsonError(
+            lines.of(position), f"cannot be read: {error}", "mend the line"
+        ) from None
 
 
 def _bad_lines(path: Path, text: str, known: int) -> Iterator[DataError]:

@@ -2,7 +2,8 @@
 
 ``TaskContract``, ``EnvContract``, ``PolicyContract``, ``TrainerContract``, ``LaneContract`` and
 ``ObserverContract`` are inherited in pytest; ``focus check KIND NAME`` runs the same contracts on
-what is installed. pytest itself is not needed. Names are imported on first use (PEP 562).
+what is installed. pytest itself is not needed; where it is, ``focus_core.testing.pytest_plugin``
+gives it fixtures. Names are imported on first use (PEP 562).
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from focus_core.testing.base import Contract, Outcome, check, contract, require
+    from focus_core.testing.base import (
+        Contract,
+        Excused,
+        NotApplicable,
+        Outcome,
+        check,
+        contract,
+        require,
+    )
     from focus_core.testing.env_contract import EnvContract
     from focus_core.testing.fakes import CountdownEnv, RandomPolicy, RecordingTrainer, TextPolicy
     from focus_core.testing.installed import contracts_of
@@ -25,7 +34,9 @@ __all__ = [
     "Contract",
     "CountdownEnv",
     "EnvContract",
+    "Excused",
     "LaneContract",
+    "NotApplicable",
     "ObserverContract",
     "Outcome",
     "PolicyContract",
@@ -46,6 +57,8 @@ _HOME = {
     "Contract": "base",
     "CountdownEnv": "fakes",
     "EnvContract": "env_contract",
+    "Excused": "base",
+    "NotApplicable": "base",
     "LaneContract": "lane_contract",
     "ObserverContract": "observer_contract",
     "Outcome": "base",

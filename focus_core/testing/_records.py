@@ -35,7 +35,14 @@ def credited(
     return [record(prompt, [(generation, advantage)]) for generation in found[:8]]
 
 
-def batch(trainer: Trainer, records: Sequence[ActorRecord], step: int, lag: int = 0) -> Batch:
+def batch(
+    trainer: Trainer,
+    records: Sequence[ActorRecord],
+    step: int,
+    lag: int = 0,
+    *,
+    replayed: bool = False,
+) -> Batch:
     """A batch as the scheduler makes it."""
     return Batch(
         index=step,
@@ -43,4 +50,5 @@ def batch(trainer: Trainer, records: Sequence[ActorRecord], step: int, lag: int 
         learner_step=step,
         actor=records,
         items=trainer.convert(records),
+        replayed=replayed,
     )

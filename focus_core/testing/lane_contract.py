@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from focus_core.agent.agent import Agent
-from focus_core.agent.context import Segments
+from focus_core.agent.context import Context, Segments
 from focus_core.agent.env import Reply, Transition
+from focus_core.agent.folding import Folding
 from focus_core.collect import Collection, Collector
 from focus_core.critic import Critic
 from focus_core.lanes import Lane
@@ -22,7 +23,7 @@ from focus_core.records import SCHEMA, Problem
 from focus_core.search import Independent, Selective
 from focus_core.testing._looking import form
 from focus_core.testing.base import Broken, Contract, NotApplicable, contract, require
-from focus_core.testing.fakes import CountdownEnv, RandomPolicy
+from focus_core.testing.fakes import CountdownEnv, RandomPolicy, TextPolicy
 
 __all__ = ["LaneContract", "example_collections"]
 
@@ -34,8 +35,43 @@ class _FailingEnv(CountdownEnv):
         raise ValueError("this environment always fails")
 
 
-async def _collect(env: CountdownEnv, **options: Any) -> Collection:
-    agent = Agent(RandomPolicy(), env, context=Segments(3))
+class _PartlyFailingEnv(CountdownEnv):
+    """Fails where the policy says a seven."""
+
+    async def step(self, reply: Reply) -> Transition:
+        if 7 in reply.tokens:
+            raise ValueError("this environment fails sometimes")
+        return await super().step(reply)
+
+
+class _CuttingEnv(CountdownEnv):
+    """Cuts every other rollout without an outcome."""
+
+    async def step(self, reply: Reply) -> Transition:
+        transition = await super().step(reply)
+        cut = transition.done and sum(self.said) % 2 == 1
+        return Transition(truncated=True) if cut else transition
+
+
+class _ChattingEnv(CountdownEnv):
+    """Answers every reply until the last."""
+
+    async def step(self, reply: Reply) -> Transition:
+        transition = await super().step(reply)
+        return transition if transition.done else Transition(messages=({**GO_ON},))
+
+
+GO_ON = {"role": "user", "content": "go on"}
+
+
+async def _collect(
+    env: CountdownEnv,
+    *,
+    policy: RandomPolicy | None = None,
+    context: Context | None = None,
+    **options: Any,
+) -> Collection:
+    agent = Agent(policy or RandomPolicy(), env, context=context or Segments(3))
     async with Collector(agent, critic=Critic.constant(0.5), **options) as collector:
         collection = await collector.collect(Problem("5 6", "x", id="p"), key=(0,))
     return collection.prepare(allow_partial=True)
@@ -44,8 +80,10 @@ async def _collect(env: CountdownEnv, **options: Any) -> Collection:
 def example_collections() -> Mapping[str, Collection]:
     """Prepared collections of every shape a lane meets, by name, made anew.
 
-    ``branched`` (about 30 edges), ``rollouts`` (unbranched, group baseline), ``short`` (one edge)
-    and ``failed`` (a root alone: every continuation failed).
+    ``branched`` (about 30 edges), ``rollouts`` (unbranched, group baseline), ``short`` (one edge),
+    ``failed`` (a root alone: every continuation failed), ``partial`` (some did), ``truncated``
+    (some rollouts cut), ``turns`` (answers between the replies) and ``folded`` (chats summarized,
+    so that sequences begin anew below the root).
     """
 
     async def made() -> dict[str, Collection]:
@@ -59,6 +97,19 @@ def example_collections() -> Mapping[str, Collection]:
                 CountdownEnv(1), search=Independent(1), recipe=DirectBranchTd()
             ),
             "failed": await _collect(_FailingEnv(), search=search(budget=4, warmup=4)),
+            "partial": await _collect(
+                _PartlyFailingEnv(), search=search(budget=16, warmup=16, max_failures=99)
+            ),
+            "truncated": await _collect(_CuttingEnv(), search=search(budget=16, warmup=16)),
+            "turns": await _collect(
+                _ChattingEnv(), policy=TextPolicy(end=0.3), search=search(budget=8, warmup=8)
+            ),
+            "folded": await _collect(
+                _ChattingEnv(),
+                policy=TextPolicy(end=0.1),
+                context=Folding(inner=Segments(4), max_turns=2, summary_tokens=4),
+                search=search(budget=16, warmup=16, max_failures=99),
+            ),
         }
 
     return asyncio.run(made())

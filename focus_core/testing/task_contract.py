@@ -17,7 +17,7 @@ from focus_core.export import export_actor, export_critic
 from focus_core.plugins import resolve
 from focus_core.policy import Policy
 from focus_core.records import Problem
-from focus_core.task import TaskDefaults
+from focus_core.task import TaskDefaults, defaults_of
 from focus_core.testing._looking import form, require_methods, require_settable
 from focus_core.testing.base import Broken, NotApplicable, contract, require
 from focus_core.testing.env_contract import EnvContract
@@ -50,7 +50,7 @@ class TaskContract(EnvContract):
 
     @contract()
     def test_has_the_methods(self) -> None:
-        """A task has a name, defaults, problems, collector_for and validate."""
+        """A task has a name, problems, collector_for and validate."""
         task = self.subject()
         require_methods(task, "Task", ("problems", "collector_for", "validate"), awaited=set())
         require(
@@ -63,8 +63,8 @@ class TaskContract(EnvContract):
             f"{getattr(self.spec, 'name', '')!r}; use one name",
         )
         require(
-            isinstance(getattr(task, "defaults", None), TaskDefaults),
-            f"{type(task).__name__}.defaults must be a focus_core.TaskDefaults",
+            isinstance(getattr(task, "defaults", TaskDefaults()), TaskDefaults),
+            f"{type(task).__name__}.defaults must be a focus_core.TaskDefaults, if it is there",
         )
 
     @contract()
@@ -104,8 +104,9 @@ class TaskContract(EnvContract):
     def test_held_out_problems_are_held_out(self) -> None:
         """No problem of the evaluation is trained on."""
         task = self.subject()
-        held_out = task.defaults.eval_source
-        if held_out is None or held_out == task.defaults.source or self.source is not None:
+        defaults = defaults_of(task)
+        held_out = defaults.eval_source
+        if held_out is None or held_out == defaults.source or self.source is not None:
             raise NotApplicable("the task holds no problems out")
         trained = {repr(problem.prompt) for problem in self._problems()}
         for problem in task.problems(held_out):
@@ -238,7 +239,7 @@ class TaskContract(EnvContract):
 
     def _problems(self) -> Sequence[Problem]:
         task = self.subject()
-        source = self.source if self.source is not None else task.defaults.source
+        source = self.source if self.source is not None else defaults_of(task).source
         if source is None:
             raise NotApplicable("the task has no problems of its own; give some as source")
         problems: Sequence[Problem] = task.problems(source)

@@ -199,6 +199,20 @@ class TrainerContract(Contract):
             )
 
     @contract()
+    async def test_replayed_batches_train(self) -> None:
+        """A replayed batch trains: what sampled it had other weights than this learner."""
+        async with self.subject() as trainer:
+            policy = await trainer.publish_policy()
+            records = await self._foreign_records(policy, nats=0.5)
+            try:
+                await trainer.update(batch(trainer, records, 0, replayed=True))
+            except OffPolicyError as error:
+                raise Broken(
+                    f"a replayed batch raised {error!r}; compare log probabilities where "
+                    "batch.on_policy is true, not where the lag is 0"
+                ) from error
+
+    @contract()
     async def test_off_policy_is_noticed(self) -> None:
         """At lag 0 foreign behaviour log probabilities raise OffPolicyError before they train.
 
@@ -208,12 +222,7 @@ class TrainerContract(Contract):
             policy = await trainer.publish_policy()
             prompt = self._prompt(policy)
             before = await self._probabilities(policy, [prompt])
-            said = await draw(policy, prompt, 8, max_tokens=2)
-            foreign = [
-                Generation(g.tokens, [value - 3.0 for value in g.logprobs], g.stop_reason)
-                for g in said
-            ]
-            records = [record(prompt, [(generation, 1.0)]) for generation in foreign]
+            records = await self._foreign_records(policy, nats=3.0)
             try:
                 await trainer.update(batch(trainer, records, 0))
             except OffPolicyError:
@@ -363,6 +372,16 @@ class TrainerContract(Contract):
 
     def _prompt(self, policy: Policy) -> list[int]:
         return [int(token) for token in policy.prepare(self.messages()).tokens]
+
+    async def _foreign_records(self, policy: Policy, *, nats: float) -> list[ActorRecord]:
+        """Records whose log probabilities another policy might have given."""
+        prompt = self._prompt(policy)
+        said = await draw(policy, prompt, 8, max_tokens=2)
+        foreign = [
+            Generation(g.tokens, [value - nats for value in g.logprobs], g.stop_reason)
+            for g in said
+        ]
+        return [record(prompt, [(generation, 1.0)]) for generation in foreign]
 
     async def _random_records(self, policy: Policy, seed: int = 0) -> list[ActorRecord]:
         """Some records of one prompt, with advantages of both signs."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from focus_core.errors import DataError
-from focus_core.run.directory import to_json
+from focus_core.plain import loads, to_json
 from focus_core.view.checks import (
     Column,
     check_links,
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "SavedFailure", "SavedState", "SavedTree", "read_tree"]
 
-SCHEMA = 2
-"""Version of the form. Schema 1 had neither pieces nor decisions; nothing reads it any more."""
+SCHEMA = 3
+"""Version of the form. Schema 2 did not say where a sequence begins; nothing reads it any more."""
 
 KINDS = ("open", "terminal", "truncated")
+FOLDS = ("", "asked", "folded")
 LAUNCHES: Mapping[str, Column] = {
     "state": whole,
     "phase": str,
@@ -62,7 +63,7 @@ class SavedState:
         launch: The continuation that made it; -1 at the root.
         reward: Of the edge.
         prediction: The critic's.
-        value: The refined value.
+        value: The value that the recipe credits by.
         target: The critic's target: the mean over direct branches.
         branches: Direct branches in that mean.
         visits: Finished continuations that passed through the state.
@@ -73,8 +74,12 @@ class SavedState:
         logprobs: Their behaviour log probabilities, in nats, length T; float32 in decimal.
         pieces: The text each of them wrote, length T; together the edge's text.
         inside: Places of the tokens that end inside a character.
-        rendered: Ids that rendering the environment's answer added; the prompt at the root.
+        rendered: Ids that rendering the environment's answer added; where ``fresh``, the whole
+            prompt of a new sequence, as at the root.
         rendered_text: Their text.
+        fresh: Whether a new sequence begins here: the chat was rendered anew and does not continue
+            the tokens before it.
+        fold: ``""``, ``"asked"`` (the policy is to summarize) or ``"folded"`` (it has).
     """
 
     id: int = attrs.field(validator=whole)
@@ -96,6 +101,8 @@ class SavedState:
     inside: Sequence[int] = attrs.field(validator=lists(whole))
     rendered: Sequence[int] = attrs.field(validator=lists(whole))
     rendered_text: str = attrs.field(validator=attrs.validators.instance_of(str))
+    fresh: bool = attrs.field(validator=attrs.validators.instance_of(bool))
+    fold: str = attrs.field(validator=one_of(*FOLDS))
 
 
 @attrs.frozen(kw_only=True)
@@ -223,10 +230,10 @@ def read_tree(path: Path) -> SavedTree:
         DataError: It cannot be read, or is no tree of this version.
     """
     try:
-        form = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        form = loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError("no such file", path=path, remedy="see focus collect --help") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"cannot be read: {error}", path=path, remedy=_REMEDY) from error
     try:
         return SavedTree.from_dict(form)
@@ -256,7 +263,7 @@ class _Saving:
             launch=tree.launch[node],
             reward=tree.reward[node],
             prediction=_finite(tree.prediction[node]),
-            value=_finite(collection.values.refined[node]),
+            value=_finite(collection.state_values[node]),
             target=_finite(collection.values.target[node]),
             branches=int(collection.values.branches[node]),
             visits=self._visits[node],
@@ -269,6 +276,8 @@ class _Saving:
             inside=inside,
             rendered=rendered,
             rendered_text=self._decode(rendered) if rendered else "",
+            fresh=bool(tree.fresh[node]),
+            fold=FOLDS[tree.fold[node]],
         )
 
 
@@ -294,10 +303,6 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _items(form: Mapping[str, Any], name: str) -> enumerate[Any]:

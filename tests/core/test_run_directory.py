@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_core import DataError, StepReport, UnknownNameError, UsageError
+from focus_core.plain import to_json
 from focus_core.progress import Progress
 from focus_core.run.config import RunConfig, parse_settings
-from focus_core.run.directory import RunDirectory, to_json
+from focus_core.run.directory import RunDirectory
 
 CONFIG = RunConfig(task="countdown", trainer="fake", settings={"task": {"steps": "3"}})
 

@@ -1,11 +1,15 @@
 """What ends a run, where a resumed one starts, and which batch may be trained."""
 
+import asyncio
 import math
 
 import pytest
 
 from focus_core import Batch, CollectionError, Limits, StaleBatchError
+from focus_core.batches import CollectedBatch
 from focus_core.progress import Progress, check_batch
+from focus_core.schedule import run_batches
+from focus_core.testing import RecordingTrainer
 from tests.core.schedule_kit import World, trees
 
 # Limits ---------------------------------------------------------------------------------------
@@ -160,18 +164,19 @@ def test_check_batch_refuses(wrong, expected, depth, says):
         check_batch(wrong, expected=expected, async_depth=depth)
 
 
-def test_a_stale_batch_never_reaches_the_trainer(monkeypatch):
-    import focus_core.schedule as schedule
+@pytest.mark.parametrize(("index", "behavior_step"), [(0, -2), (0, 1), (1, 0)])
+def test_a_stale_batch_never_reaches_the_trainer(index, behavior_step):
+    class Late:
+        samples = False
 
-    original = schedule._Loop._launch
+        async def collect(self, *_):
+            numbers = {"index": index, "behavior_step": behavior_step}
+            return CollectedBatch(**numbers, trees=[], others={}, metrics={"sampled_tokens": 0})
 
-    def late(self, index=None):
-        self.newest_step -= 2  # as if an old policy had been kept
-        original(self, index)
+    async def main():
+        async with RecordingTrainer() as trainer:
+            with pytest.raises(StaleBatchError):
+                await run_batches(trainer, Late(), steps=2)
+            assert trainer.batches == []
 
-    monkeypatch.setattr(schedule._Loop, "_launch", late)
-    world = World()
-    with pytest.raises(StaleBatchError):
-        world.run(2)
-    assert world.batches == []
-    world.check_end()
+    asyncio.run(main())

@@ -104,7 +104,7 @@ def test_ids_leave_the_format_out(tmp_path, name, stem):
 def test_every_broken_line_is_named(tmp_path):
     message = error(write(tmp_path / "a.jsonl", '{"x": 1}\n{"x": }\n{"x": 2}\n{"x": 1, "x": 2}\n'))
     assert ":2: is not JSON" in message
-    assert "line 4 (gives the key 'x' twice)" in message
+    assert "line 4 (cannot be read: the key 'x' is there twice)" in message
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_every_broken_line_is_named(tmp_path):
         (gzip.compress(b'{"x": 1}' * 99)[:-9], "is not a whole gzip file"),
         (b"\x1f\x8bnonsense", "is not a whole gzip file"),
         (gzip.compress(b"[1")[:-8] + b"\0" * 8, "is not a whole gzip file"),
-        (gzip.compress(b'{"x": NaN}'), ":1: is not JSON: NaN"),
+        (gzip.compress(b'{"x": NaN}'), ":1: cannot be read: NaN"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path, content, says):

@@ -102,7 +102,10 @@ def test_the_text_form_draws_every_surviving_state(chat):
     chat.remove([5])
     values = backup(chat, gamma=1.0, kappa=1.0)
     text = render_text(
-        chat, values, [math.nan, 0.25, -0.5, 0.125, math.nan, math.nan], lambda t: f"<{t}\n>"
+        chat,
+        values.refined,
+        [math.nan, 0.25, -0.5, 0.125, math.nan, math.nan],
+        lambda t: f"<{t}\n>",
     )
     assert text.splitlines() == [
         "0 ○ V=0.50 2 prompt tokens",

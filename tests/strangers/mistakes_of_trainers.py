@@ -219,8 +219,16 @@ TRAINER = [
         "trainer",
         "older_batches_train",
         "trainer",
-        {"if batch.policy_lag == 0 and ": "if "},
+        {"if batch.on_policy and ": "if "},
         "OffPolicyError",
+        ("replayed_batches_train",),
+    ),
+    Break(
+        "trainer",
+        "replayed_batches_train",
+        "trainer",
+        {"if batch.on_policy and ": "if batch.policy_lag == 0 and "},
+        "compare log probabilities where batch.on_policy is true",
     ),
     Break(
         "trainer",

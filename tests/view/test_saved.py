@@ -78,7 +78,7 @@ def change(form, path, value):
 
 
 WRONG = [
-    (("schema",), 1, "field 'schema': 1 is not 2"),
+    (("schema",), 1, "field 'schema': 1 is not 3"),
     (("nodes",), {}, "field 'nodes': must be a list"),
     (("nodes",), [], "nodes must hold the root"),
     (("nodes", 2), 7, "field 'nodes[2]'"),
@@ -129,7 +129,7 @@ def test_a_wrong_tree_is_refused_where_it_is_wrong(tree, tmp_path, path, value, 
         ("", "cannot be read"),
         ("[1, 2]", "not a tree"),
         ('{"a": 1}', "not a tree"),
-        ('{"schema": 2, "nodes": [NaN]}', "NaN is no number of JSON"),
+        ('{"schema": 2, "nodes": [NaN]}', "NaN is not a finite number"),
         ("[" * 100_000, "cannot be read"),
         (b"\xff\xfe{}", "cannot be read"),
     ],

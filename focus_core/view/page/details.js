@@ -144,14 +144,19 @@ class Details {
   texts(state) {
     const section = make("section", {}, make("h3", {}, "Text of the edge"), this.tokens(state));
     if (state.rendered.length) {
-      section.append(this.folded("answer", `The environment's answer (${state.rendered.length} tokens)`,
+      const what = !state.fresh ? "The environment's answer"
+        : { asked: "Asked for a summary, in a new prompt", folded: "The folded chat, a new prompt" }[state.fold]
+          || "A new prompt: the chat rendered anew";
+      section.append(this.folded("answer", `${what} (${state.rendered.length} tokens)`,
         () => block(state.rendered_text)));
     }
-    section.append(this.folded("whole", "Everything from the root", () => {
+    const path = this.model.path(state);
+    const first = path.findLastIndex((at) => at.fresh);
+    section.append(this.folded("whole", first ? "The sequence so far, from its last new prompt" : "Everything from the root", () => {
       const whole = make("div", { class: "text" });
-      for (const at of this.model.path(state)) {
-        const tip = at.up ? `edge to state ${at.id}` : "prompt";
-        if (at.up) whole.append(write(make("span", { class: "said", title: tip }), this.model.text(at)));
+      for (const [place, at] of path.slice(first).entries()) {
+        const tip = place ? `edge to state ${at.id}` : "prompt";
+        if (place) whole.append(write(make("span", { class: "said", title: tip }), this.model.text(at)));
         whole.append(write(make("span", { class: "given", title: tip }), at.rendered_text));
       }
       return whole;

@@ -116,7 +116,7 @@ class TabularTrainer:
         zeros = np.zeros(len(self._sayable))
         every = {s.prefix: log_softmax(self._table.get(s.prefix, zeros)) for s in steps}
         gaps = np.array([every[s.prefix][s.place] - s.behaviour for s in steps])
-        if batch.policy_lag == 0 and np.abs(gaps).max() > 1e-4:
+        if batch.on_policy and np.abs(gaps).max() > 1e-4:
             raise OffPolicyError(
                 f"at lag 0 learner and sampler differ by {np.abs(gaps).max():.3g} nats"
             )

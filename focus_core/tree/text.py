@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from focus_core.tree.returns import Values
 from focus_core.tree.tree import ROOT, TERMINAL, TRUNCATED, Tree
 
 __all__ = ["render_text"]
@@ -15,7 +14,7 @@ _MARK = {TERMINAL: "●", TRUNCATED: "✂"}
 
 def render_text(
     tree: Tree,
-    values: Values | None = None,
+    values: Sequence[float] | None = None,
     advantages: Sequence[float] | None = None,
     decode: Callable[[Sequence[int]], str] | None = None,
     *,
@@ -25,7 +24,7 @@ def render_text(
 
     Args:
         tree: The tree; removed states are left out.
-        values: Adds each state's refined value.
+        values: Adds each state's value, by node.
         advantages: Adds each edge's advantage; over nodes, NaN where an edge has none.
         decode: Adds the generated text, escaped to one printable line.
         width: Characters of that text shown.
@@ -51,7 +50,7 @@ def render_text(
 def _line(
     tree: Tree,
     node: int,
-    values: Values | None,
+    values: Sequence[float] | None,
     advantages: Sequence[float] | None,
     decode: Callable[[Sequence[int]], str] | None,
     width: int,
@@ -60,7 +59,7 @@ def _line(
     if tree.reward[node] or tree.kind[node] == TERMINAL:
         parts.append(f"R={tree.reward[node]:.2f}")
     if tree.kind[node] != TERMINAL and values is not None:
-        parts.append(f"V={values.refined[node]:.2f}")
+        parts.append(f"V={values[node]:.2f}")
     if advantages is not None and node != ROOT and not math.isnan(advantages[node]):
         parts.append(f"A={advantages[node]:+.3f}")
     tokens, _ = tree.generated(node)
