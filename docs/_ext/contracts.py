@@ -1,7 +1,7 @@
 """The contracts of the conformance kit, read from its classes.
 
-``.. contracts:: TaskContract`` is a table of the contracts that the class adds to those it inherits:
-the name that ``focus check`` prints, and what it asks.
+``.. contracts:: TaskContract`` is a table of the contracts that the class adds to those it
+inherits: the name that ``focus check`` prints, and what it asks.
 """
 
 from __future__ import annotations

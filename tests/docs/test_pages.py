@@ -139,7 +139,7 @@ def test_no_other_block_is_left_out():
         "```json\n{\n```",
         "```toml\na =\n```",
         "```yaml\na: 1\n```",
-        "```{code-block} python\n:caption: \"`a.py`, in part\"\n\na = 2\n```",
+        '```{code-block} python\n:caption: "`a.py`, in part"\n\na = 2\n```',
         "```sh\nfocus plugins\n```\n```output\nnothing\n```",
     ],
 )
