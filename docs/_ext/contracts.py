@@ -37,6 +37,7 @@ def _contracts(kind: Any) -> list[tuple[str, str]]:
         if name.startswith("test_"):
             paragraphs = inspect.cleandoc(method.__doc__).split("\n\n")
             asks = re.sub(r"([*_|])", r"\\\1", " ".join(" ".join(paragraphs).split()))
+            asks = re.sub(r"(?<!\S)(--[a-z-]+)", r"``\1``", asks)
             needs = inspect.getclosurevars(method).nonlocals["needs"]
             flag = f" *(for the capability* ``{needs}`` *)*" if needs else ""
             found.append((name.removeprefix("test_"), asks + flag))

@@ -153,7 +153,7 @@ def test_every_command_is_shown_on_a_page_that_people_read():
 )
 def test_every_search_and_recipe_is_in_the_table_of_its_concept(heading, known):
     rows = re.findall(
-        r"^\| `([\w-]+)` \| \{class\}`~focus_core\.(\w+)` \|",
+        r"^\| `([\w-]+)` \{class\}`~focus_core\.(\w+)` \|",
         sections("concepts")[heading],
         re.MULTILINE,
     )
