@@ -75,13 +75,12 @@ def test_together_they_train(made):
 def test_a_recording_replays_and_exports(made):
     """With another learning rate, so that the replaying learner is not the one that sampled."""
     folder, python = made
-    for arguments in (
-        ("train", "--task", "agent", "--trainer", "agent", "--steps", "2", "--async-depth", "0")
-        + ("--record", "recording"),
-        ("train", "--replay", "recording", "--learning-rate", "0.1"),
-        ("export", "recording", "--to", "agent", "--output", "items.jsonl"),
+    for line in (
+        "train --task agent --trainer agent --steps 2 --async-depth 0 --record recording",
+        "train --replay recording --learning-rate 0.1",
+        "export recording --to agent --output items.jsonl",
     ):
-        done = focus_of(python, *arguments, cwd=folder)
+        done = focus_of(python, *line.split(), cwd=folder)
         assert done.code == 0, done.err
     assert '"before"' in (folder / "items.jsonl").read_text()
 
