@@ -57,7 +57,8 @@ class Commands(SphinxDirective):
 
 def _option(parameter: Any) -> list[str]:
     if parameter.param_type_name == "argument":
-        return [f".. option:: {parameter.name}", "", f"   {_plain(parameter.help or '')}"]
+        name = parameter.metavar or parameter.name.upper()
+        return [f".. option:: {name}", "", f"   {_plain(parameter.help or '')}"]
     value = "" if parameter.is_flag else f" <{_kind(parameter)}>"
     spellings = ", ".join(n + value for n in [*parameter.opts, *parameter.secondary_opts])
     said, _, default = (parameter.help or "").partition("[default: ")

@@ -22,12 +22,14 @@ _NO_RUN = re.compile(r"<!--\s*no-run:\s*(.+?)\s*-->")
 class Block:
     """A fenced block: its language, its text, and where it stands.
 
-    A block with a caption is a file of that name; ``no_run`` says why a block is left out.
+    A block with a caption is a file of that name, or ``in_part`` an excerpt of it; ``no_run``
+    says why a block is left out.
     """
 
     language: str
     text: str
     caption: str | None
+    in_part: bool
     no_run: str | None
     path: Path
     line: int
@@ -49,8 +51,11 @@ def blocks(path):
             if language.startswith("{code-block}"):
                 language = language.removeprefix("{code-block}").strip()
                 head, _, text = text.partition("\n\n")
-                caption = head.removeprefix(":caption:").strip(' "`')
-            yield Block(language, text, caption, no_run, path, token.map[0] + 1)
+                caption = head.removeprefix(":caption:").strip(' "')
+            name, comma, _ = (caption or "").partition(", in part")
+            yield Block(
+                language, text, name.strip("`") or None, bool(comma), no_run, path, token.map[0] + 1
+            )
             no_run = None
 
 
@@ -77,11 +82,11 @@ def commands(block):
 
 
 def install(folder, site):
-    """Build a page's distribution with pip, as it tells its reader to."""
+    """Install a page's distribution with pip, editable, as it tells its reader to."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     offline = ["--no-deps", "--no-index", "--no-build-isolation"]
     done = subprocess.run(
-        [*pip, "install", "--quiet", *offline, "--target", str(site), str(folder)],
+        [*pip, "install", "--quiet", *offline, "--target", str(site), "-e", str(folder)],
         capture_output=True,
         text=True,
     )

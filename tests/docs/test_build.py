@@ -10,6 +10,7 @@ import pytest
 import typer
 
 import focus_core
+from focus_core import testing
 from focus_core.cli import app
 from tests.docs.docs_kit import ROOT
 
@@ -45,8 +46,11 @@ def test_every_command_and_option_is_in_the_reference(built):
         below = getattr(command, "commands", {})
         todo += [(f"{name}-{each}", inner) for each, inner in below.items()]
         for parameter in () if below else command.params:
-            spelt = [parameter.name] if parameter.param_type_name == "argument" else parameter.opts
-            options |= {f"{name}-{each.lstrip('-')}" for each in spelt}
+            if parameter.param_type_name == "argument":
+                shown = parameter.metavar or parameter.name.upper()
+                options.add(f"{name}-arg-{shown.replace('|', '-')}")
+            else:
+                options |= {f"{name}-{each.lstrip('-')}" for each in parameter.opts}
     assert len(options) > 40
     assert options <= found
     assert "Trees per update." in html.unescape(text)
@@ -61,6 +65,19 @@ def test_options_that_set_reaches_are_in_the_reference(built):
         "trainer-local-arg-trainer.learning_rate",
     ):
         assert f"cmdoption-{option}" in found
+
+
+def test_every_contract_is_on_the_page(built):
+    text = (built / "testing.html").read_text(encoding="utf-8")
+    tables = "".join(re.findall(r'<table class="contracts.*?</table>', text, re.DOTALL))
+    rows = re.findall(r'<span class="pre">(\w+)</span></code></p></td>\n<td><p>\S', tables)
+    kinds = [getattr(testing, name) for name in testing.__all__ if name.endswith("Contract")]
+    assert len(kinds) > 5
+    assert {each for kind in kinds for each in kind.names()} == set(rows)
+
+
+def test_every_name_of_the_kit_is_on_the_page(built):
+    assert {f"focus_core.testing.{name}" for name in testing.__all__} <= ids(built / "testing.html")
 
 
 class Loaded(HTMLParser):

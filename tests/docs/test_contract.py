@@ -7,12 +7,19 @@ import re
 
 import attrs
 import pytest
+import typer
 
 import focus_core
 from focus_core import Agent, Collector, Critic, Problem, StepReport, Trainer, errors, events
+from focus_core.agent.dialects import DIALECTS
+from focus_core.cli import app
+from focus_core.cli.new import _KINDS as SKELETONS
 from focus_core.export import export_actor, export_critic
 from focus_core.hookspecs import Hooks
-from focus_core.testing import CountdownEnv, RandomPolicy
+from focus_core.run import directory
+from focus_core.run.prepare import ORDERS, RECIPES, SEARCHES
+from focus_core.testing import CountdownEnv, RandomPolicy, pytest_plugin
+from focus_core.testing.installed import KINDS
 from focus_core.view import SavedTree
 from tests.docs.docs_kit import ROOT
 
@@ -127,6 +134,63 @@ def test_every_method_of_a_trainer_is_explained():
     methods = [name for name, value in vars(Trainer).items() if inspect.isfunction(value)]
     methods = [name for name in methods if name in ("__aenter__", "__aexit__") or name[0] != "_"]
     assert terms(sections("write-a-trainer")["Method by method"]) == methods
+
+
+def mentioned(text, pattern):
+    return set(re.findall(pattern, text))
+
+
+def test_every_command_is_shown_on_a_page_that_people_read():
+    """The reference is generated; somebody must say what a command is for."""
+    commands = typer.main.get_command(app).commands
+    written = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    assert set(commands) <= mentioned(written, r"\bfocus (\w+)")
+
+
+@pytest.mark.parametrize(
+    ("heading", "known"),
+    [("Where to spend: searches", SEARCHES), ("What an edge is worth: recipes", RECIPES)],
+)
+def test_every_search_and_recipe_is_in_the_table_of_its_concept(heading, known):
+    rows = re.findall(
+        r"^\| `([\w-]+)` \{class\}`~focus_core\.(\w+)` \|",
+        sections("concepts")[heading],
+        re.MULTILINE,
+    )
+    assert dict(rows) == {name: kind.__name__ for name, kind in known.items()}
+
+
+def test_every_search_and_recipe_has_its_formula_and_its_bias():
+    text = page("algorithm")
+    for kind in (*SEARCHES.values(), *RECIPES.values()):
+        assert f"{{class}}`~focus_core.{kind.__name__}`" in text
+    measured = sections("algorithm")["What was measured"]
+    for kind in SEARCHES.values():
+        assert f"| {kind.__name__} |" in measured
+
+
+def test_orders_dialects_and_kinds_are_named():
+    assert all(f"`--order {name}`" in page("concepts") for name in ORDERS)
+    assert set(first_column(sections("several-turns")["Tools"])) == set(DIALECTS)
+    assert all(f"## {kind.capitalize()}"[:-1] in page("testing") for kind in KINDS)
+    assert f"focus new {'|'.join(SKELETONS)} NAME" in page("testing")
+
+
+def test_every_fixture_is_in_the_table():
+    fixtures = [
+        name
+        for name, value in vars(pytest_plugin).items()
+        if type(value).__name__ == "FixtureFunctionDefinition"
+    ]
+    assert len(fixtures) > 3
+    assert first_column(sections("testing")["Fixtures"]) == fixtures
+
+
+def test_a_run_s_files_are_those_it_names():
+    """As the module that writes them says."""
+    said = re.findall(r"^    ([\w./-]+) {2,}", inspect.getdoc(directory), re.MULTILINE)
+    assert len(said) > 5
+    assert sorted(first_column(sections("records")["A run's directory"])) == sorted(said)
 
 
 def test_capabilities_are_those_the_core_names():

@@ -2,8 +2,11 @@
 
 import importlib
 import json
+import os
+import site
 import subprocess
 import sys
+import textwrap
 import tomllib
 
 import pytest
@@ -28,9 +31,12 @@ class Reader:
         self.printed = ""
         monkeypatch.chdir(self.folder)
         monkeypatch.syspath_prepend(self.site)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # pages change modules within a tick
 
     def read(self, block):
-        if block.caption:
+        if block.in_part:
+            self.compare(block)
+        elif block.caption:
             self.write(block)
         elif block.language == "python":
             self.printed = run_python(block, self.scope)
@@ -46,33 +52,60 @@ class Reader:
         else:
             assert block.language in {"text", *DIRECTIVES}, f"{block}: {block.language!r}"
 
+    def compare(self, block):
+        """An excerpt stands in its file as the page shows it."""
+        shown = block.text.strip("\n")
+        whole = (self.folder / block.caption).read_text()
+        assert shown in whole or textwrap.indent(shown, "    ") in whole, block
+
     def write(self, block):
         path = self.folder / block.caption
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.text)
         if path.suffix == ".py":
             compile(block.text, path.name, "exec")
+            self.forget()
+
+    def forget(self):
+        """Modules of the page's own distributions are imported anew."""
+        for name, module in list(sys.modules.items()):
+            if str(self.folder) in (getattr(module, "__file__", None) or ""):
+                del sys.modules[name]
 
     def type(self, words, block):
         if words[0] == "focus":
             done = invoke(*words[1:], *self.small(words))
             assert (done.code, done.exception) == (0, None), f"{block}: {done}"
-        elif words == ["pip", "install", "-e", "."]:
-            install(self.folder, self.site)
+            self.printed = done.out
+        elif words[:3] == ["pip", "install", "-e"] and len(words) == 4:
+            install(self.folder / words[3], self.site)
+            site.addsitedir(self.site)
             importlib.invalidate_caches()
+        elif words[:3] == ["python", "-m", "pytest"]:
+            self.printed = self.run(sys.executable, *words[1:], "-q", "-p", "no:cacheprovider")
         elif words[0].startswith("scripts/"):
             assert (ROOT / words[0]).stat().st_mode & 0o100, f"{block}: {words}"
         elif words[0] in ("head", "ls"):
-            done = subprocess.run(words, capture_output=True, text=True)
-            assert done.returncode == 0, f"{block}: {done.stderr}"
-            assert done.stdout
+            self.printed = self.run(*words)
+            assert self.printed, f"{block}: {words}"
         else:
             assert words == ["source", ".venv/bin/activate"], f"{block}: {words}"
+
+    def run(self, *words):
+        path = os.pathsep.join([*sys.path, str(ROOT)])
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     @staticmethod
     def small(words):
         """One thread for the embedded trainer: tests share the machine."""
-        local = words[1] in ("train", "collect", "eval") and "bigram" not in words
+        local = words[1] in ("train", "collect", "eval") and not {"bigram", "--replay"} & set(words)
         return ["--set", "trainer.threads=1"] if local and "--resume" not in words else []
 
 
@@ -84,9 +117,7 @@ def test_page_does_what_it_says(page, tmp_path, monkeypatch):
             if block.no_run is None:
                 reader.read(block)
     finally:
-        for name, module in list(sys.modules.items()):  # what the page installed
-            if str(reader.site) in (getattr(module, "__file__", None) or ""):
-                del sys.modules[name]
+        reader.forget()
 
 
 def test_no_other_block_is_left_out():
@@ -108,12 +139,15 @@ def test_no_other_block_is_left_out():
         "```json\n{\n```",
         "```toml\na =\n```",
         "```yaml\na: 1\n```",
+        '```{code-block} python\n:caption: "`a.py`, in part"\n\na = 2\n```',
+        "```sh\nfocus plugins\n```\n```output\nnothing\n```",
     ],
 )
 def test_a_block_that_does_not_work_is_noticed(text, tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     page.write_text(text)
     reader = Reader(tmp_path, monkeypatch)
+    (reader.folder / "a.py").write_text("a = 1\n")
 
     def read():
         for block in blocks(page):

@@ -72,6 +72,19 @@ def test_together_they_train(made):
     assert log[-1] == "success after 3 updates"
 
 
+def test_a_recording_replays_and_exports(made):
+    """With another learning rate, so that the replaying learner is not the one that sampled."""
+    folder, python = made
+    for line in (
+        "train --task agent --trainer agent --steps 2 --async-depth 0 --record recording",
+        "train --replay recording --learning-rate 0.1",
+        "export recording --to agent --output items.jsonl",
+    ):
+        done = focus_of(python, *line.split(), cwd=folder)
+        assert done.code == 0, done.err
+    assert '"before"' in (folder / "items.jsonl").read_text()
+
+
 @pytest.mark.parametrize("name", ["a", "word-golf", "abcdefghij-klmnopqrst-wx"])
 def test_style_is_clean_whatever_the_name(made, tmp_path, name):
     """Lines get longer with a name, and imports sort by it."""
