@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -85,7 +86,11 @@ def merges(trainer: Trainer, asked: bool | None = None) -> bool:
 def converted(merged: Sequence[ActorRecord], trainer: Trainer, *, merge: bool) -> TreeRecords:
     """A tree's records in the form that the trainer takes, and its items."""
     actor = merged if merge else split_merged(merged)
-    return TreeRecords(merged, actor, trainer.convert(actor))
+    items: Any = trainer.convert(actor)
+    if inspect.iscoroutine(items):
+        items.close()
+        raise TypeError(f"{type(trainer).__name__}.convert is async; make it a plain function")
+    return TreeRecords(merged, actor, items)
 
 
 @attrs.frozen(kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -19,7 +20,7 @@ import pluggy
 
 from focus_core import builtin
 from focus_core.errors import PluginError, UnknownNameError, UsageError
-from focus_core.hookspecs import new_manager
+from focus_core.hookspecs import Hooks, new_manager
 from focus_core.options import build, closest
 from focus_core.specs import (
     ConverterSpec,
@@ -69,7 +70,7 @@ class BrokenPlugin:
         """One line with a remedy."""
         return (
             f"plug-in {self.name!r} of {self.distribution} does not load: {self.error}; upgrade or "
-            "uninstall that distribution"
+            "uninstall that distribution, or mend it if it is yours"
         )
 
 
@@ -103,7 +104,7 @@ class Plugins:
         except (ValueError, pluggy.PluginValidationError) as error:
             if self.manager.get_plugin(name) is plugin and name not in self._owners:
                 self.manager.unregister(name=name)
-            raise PluginError(f"plug-in {name!r}: {error}") from error
+            raise PluginError(f"plug-in {name!r}: {error}{_meant(str(error))}") from error
         self._owners[name] = owner or name
 
     def specs(self, kind: str) -> Mapping[str, tuple[Spec, str]]:
@@ -211,6 +212,13 @@ def load() -> Plugins:
         except Exception as error:  # a broken plug-in must not break the others
             plugins.broken.append(BrokenPlugin(point.name, owner, _one_line(error)))
     return plugins
+
+
+def _meant(message: str) -> str:
+    """A hook of nearly that name."""
+    known = [name for name in vars(Hooks) if name.startswith("focus_")]
+    found = re.search(r"unknown hook '(\w+)'", message)
+    return closest(found.group(1), known) if found else ""
 
 
 def _owner(point: EntryPoint) -> str:

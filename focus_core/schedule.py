@@ -36,7 +36,7 @@ from focus_core.records import Batch, Problem, StepReport
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
 from focus_core.trainer import Trainer
-from focus_core.waiting import in_thread, noted
+from focus_core.waiting import awaited, in_thread, noted
 
 __all__ = ["run_batches", "run_schedule"]
 
@@ -254,13 +254,18 @@ class _Loop:
     def _spent(self) -> bool:
         return self.max_tokens is not None and self.progress.sampled_tokens >= self.max_tokens
 
+    def _method(self, name: str) -> str:
+        return f"{type(self.trainer).__name__}.{name}"
+
     # Policies ---------------------------------------------------------------------------------
 
     async def _publish(self) -> None:
         """Take a snapshot of the learner for the collections to come."""
         old = self.newest
         with noted(f"publishing the policy of step {self.progress.learner_step}"):
-            self.newest = policy = await self.trainer.publish_policy()
+            self.newest = policy = await awaited(
+                self.trainer.publish_policy(), self._method("publish_policy")
+            )
         self.newest_step = self.progress.learner_step
         self.open_policies.append(policy)
         if old is not None and (self.pending is None or old is not self.sampling):
@@ -370,7 +375,10 @@ class _Loop:
         """Update while the next collection runs."""
         self.observers.notify("focus_update_started", UpdateStarted(batch=batch))
         with noted(f"updating on batch {batch.index}"):
-            return await self.trainer.update(batch)
+            metrics: Mapping[str, Any] = await awaited(
+                self.trainer.update(batch), self._method("update")
+            )
+            return metrics
 
     async def _look_back(self, metrics: dict[str, Any], *, last: bool) -> str | None:
         """What follows an update: a snapshot if one is needed, an evaluation, a checkpoint.
@@ -395,7 +403,12 @@ class _Loop:
         step = self.progress.learner_step
         if self.saved is None or self.saved[0] != step:  # else only batches were skipped
             with noted(f"saving the state of step {step}"):
-                self.saved = step, await self.trainer.save_state(f"step-{step:06d}")
+                self.saved = (
+                    step,
+                    await awaited(
+                        self.trainer.save_state(f"step-{step:06d}"), self._method("save_state")
+                    ),
+                )
         return self.saved[1]
 
     async def _save_unsaved(self) -> None:
@@ -403,7 +416,9 @@ class _Loop:
         step = self.progress.learner_step
         new = bool(self.reports) and (self.saved is None or self.saved[0] != step)
         if self.on_saved is not None and self.between_steps and new:
-            reference = await self.trainer.save_state(f"step-{step:06d}")
+            reference = await awaited(
+                self.trainer.save_state(f"step-{step:06d}"), self._method("save_state")
+            )
             self.on_saved(reference, self.progress)
 
     async def _evaluate(self) -> Mapping[str, Any]:

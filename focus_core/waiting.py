@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-__all__ = ["all_of", "finish", "in_thread", "noted"]
+__all__ = ["all_of", "awaited", "finish", "in_thread", "noted"]
 
 
 @contextlib.contextmanager
@@ -31,6 +32,17 @@ async def all_of(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         first = errors.exceptions[0]
         raise first from first.__cause__
     return [task.result() for task in tasks]
+
+
+async def awaited(made: Any, what: str) -> Any:
+    """Await what an extension's method gave.
+
+    Raises:
+        TypeError: It is not async; names it.
+    """
+    if not inspect.isawaitable(made):
+        raise TypeError(f"{what} is not async; write 'async def {what.rpartition('.')[2]}'")
+    return await made
 
 
 async def finish(work: Awaitable[T], on_cancel: Callable[[], None] | None = None) -> T:

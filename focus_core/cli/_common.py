@@ -73,11 +73,14 @@ def checkpoint_of(name: str) -> str:
     Raises:
         DataError: The directory's run has no checkpoint.
     """
+    from focus_core.errors import UsageError
     from focus_core.run.directory import RunDirectory
 
     files = ("state.json", "config.json")
     if all(os.path.isfile(os.path.join(name, file)) for file in files):
         return RunDirectory.open(Path(name)).state()[1]
+    if os.sep in name and "://" not in name and not os.path.exists(name):
+        raise UsageError(f"--checkpoint {name}: there is no such run or checkpoint")
     return name
 
 

@@ -94,7 +94,8 @@ class PlainDisplay:
         """Held-out accuracy, with its interval."""
         self._first = self._first or event.metrics
         self._last = event.metrics
-        self.say(f"held-out accuracy after {event.learner_step} updates: {_scores(event.metrics)}")
+        what = _measure(event.metrics)
+        self.say(f"held-out {what} after {event.learner_step} updates: {_scores(event.metrics)}")
 
     @hookimpl
     def focus_step_finished(self, event: StepFinished) -> None:
@@ -179,20 +180,34 @@ def step_line(event: StepFinished) -> str:
     return "  ".join([*parts, f"{event.seconds:.1f} s"])
 
 
+def _measure(metrics: Mapping[str, Any]) -> str:
+    """What the numbers of an evaluation are."""
+    return "accuracy" if metrics.get("eval/outcomes", True) else "mean return"
+
+
+def _form(metrics: Mapping[str, Any]) -> str:
+    return ".1%" if metrics.get("eval/outcomes", True) else ".4g"
+
+
 def _scores(metrics: Mapping[str, Any]) -> str:
-    scores = []
+    scores, form = [], _form(metrics)
     for name in ("sampled", "greedy"):
         if f"eval/{name}" in metrics:
             low, high = metrics[f"eval/{name}_low"], metrics[f"eval/{name}_high"]
-            scores.append(f"{name} {metrics[f'eval/{name}']:.1%} ({low:.1%} to {high:.1%})")
+            scores.append(
+                f"{name} {metrics[f'eval/{name}']:{form}} ({low:{form}} to {high:{form}})"
+            )
     return ", ".join(scores) or "no rollout finished"
 
 
 def comparison(first: Mapping[str, Any], last: Mapping[str, Any]) -> str:
-    """Accuracy before and after, on one line."""
+    """The numbers before and after, on one line."""
+    both = {"eval/outcomes": all(one.get("eval/outcomes", True) for one in (first, last))}
+    form = _form(both)
     changes = [
-        f"{name} {first[key]:.1%} -> {last[key]:.1%}"
+        f"{name} {first[key]:{form}} -> {last[key]:{form}}"
         for name in ("sampled", "greedy")
         if (key := f"eval/{name}") in first and key in last
     ]
-    return f"held-out accuracy, before -> after: {', '.join(changes) or 'no rollout finished'}"
+    said = ", ".join(changes) or "no rollout finished"
+    return f"held-out {_measure(both)}, before -> after: {said}"

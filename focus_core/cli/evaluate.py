@@ -95,7 +95,8 @@ def evaluate(
     low, high = found.interval
     if json:
         row = {
-            "accuracy": found.accuracy,
+            "accuracy": found.accuracy if found.outcomes else None,
+            "mean_return": found.accuracy,
             "low": low,
             "high": high,
             "rollouts": len(found.returns),

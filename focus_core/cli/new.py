@@ -57,9 +57,11 @@ def new(
         raise UsageError(
             f"{folder} cannot be written: {error.strerror}; name another place with --directory"
         ) from error
-    print(f"{values['distribution']} is in {folder}. Next:")
+    print(f"wrote {folder}. Next:")
     print(f"  pip install -e {folder}")
     print(f"  focus check {values['checked']} {name}")
+    if kind == "adapter":
+        print(f"  focus check policy {name}")
     print(f"  python -m pytest {folder}")
 
 
@@ -134,7 +136,7 @@ def _files(kind: str, values: Mapping[str, str]) -> dict[str, str]:
             text = text.replace(f"{{{{{placeholder}}}}}", value)
         name = source.name.removesuffix(".txt")
         if name.startswith("test_"):
-            name = f"tests/{name}"
+            name = f"tests/test_{values['module']}.py"  # two distributions are tested together
         elif name.endswith((".py", ".typed")):
             name = f"src/{values['module']}/{name}"
         files[name] = text

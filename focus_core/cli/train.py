@@ -277,16 +277,25 @@ def _train(
             RunDirectory.create(path, config)
         else:
             if dropped := directory.rewind() + (recorder.dropped if recorder else []):
-                print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
+                print(f"dropped what came after the checkpoint: {_named(dropped)}", file=out)
             directory.configure(attrs.evolve(config, steps=start.batch + config.steps))
-        print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
+        print(f"run directory: {path}", file=out)
         observers = Observers(
             [display(out), *(resolve(spec)() for spec, _ in plugins.specs("observer").values())],
             required=[Keeper(directory), *([JsonLines(sys.stdout)] if json else [])],
         )
-        reports = run(
-            train(prepared, directory, start=start, observers=observers, recorder=recorder)
-        )
+        try:
+            reports = run(
+                train(prepared, directory, start=start, observers=observers, recorder=recorder)
+            )
+        except BaseException:
+            if directory.saved_batches():
+                print(
+                    f"saved: {directory.saved_batches()} batches; go on with: focus train "
+                    f"--resume {path}",
+                    file=out,
+                )
+            raise
     if len(reports) < config.steps:
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "
@@ -344,6 +353,13 @@ def _continued(saved: dict[str, Any], asked: dict[str, Any], start: Any) -> dict
                 "or --epochs"
             )
     return merged
+
+
+def _named(files: list[str]) -> str:
+    """Files by name, the many of records by number."""
+    records = [name for name in files if name.count("-") >= 3]
+    others = [name for name in files if name not in records]
+    return ", ".join([*others, *([f"{len(records)} files of records"] if records else [])])
 
 
 def _new_directory(config: Any) -> Path:

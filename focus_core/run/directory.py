@@ -127,6 +127,10 @@ class RunDirectory:
                 remedy="restore the file, or start the run again",
             ) from error
 
+    def saved_batches(self) -> int:
+        """Batches that the newest checkpoint holds; 0 without one."""
+        return self.state()[0].batch if (self.path / "state.json").exists() else 0
+
     def configure(self, config: RunConfig) -> None:
         """Record what a resumed run is asked for from now on."""
         self._write("config.json", attrs.asdict(config))

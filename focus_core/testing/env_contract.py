@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,6 +32,10 @@ class EnvContract(Contract):
 
             def subject(self):
                 return MyEnv()
+
+    What is said to it is random text, which reaches no further than random text does. Override
+    ``replies()`` with what a policy might mean, or a branch of ``step`` that only a certain reply
+    reaches is never looked at. ``policy()`` decodes; ``env()`` gives an environment and a problem.
 
     Attributes:
         problem: What the environment is reset to.
@@ -64,17 +69,31 @@ class EnvContract(Contract):
         return self.subject(), self.problem
 
     async def replies(self) -> Sequence[Reply]:
-        """What is said to the environment, in order: two cut segments and a finished one."""
+        """What is said to the environment, in order: three replies or more. It need not be async.
+
+        These are random text, cut and finished by turns. What only a meaningful reply reaches (a
+        tool's name, a hint asked for) they do not: override this with a script that does.
+        """
         policy = self.policy()
         prompt = policy.prepare([{"role": "user", "content": "1 2"}]).tokens
         replies = []
-        for seed in range(3):
+        for seed, stop in enumerate(("length", "length", "stop", "length", "stop", "stop")):
             params = SamplingParams(max_tokens=3, seed=seed)
             (generation,) = await policy.generate(prompt, params)
-            stop = "stop" if seed == 2 else "length"
             tokens = tuple(generation.tokens)
             replies.append(Reply(tokens, policy.decode(tokens), stop))  # type: ignore[arg-type]
         return replies
+
+    async def _script(self) -> Sequence[Reply]:
+        """The replies, checked: this is the place where contracts are told what to say."""
+        made: Any = self.replies()
+        found = tuple(await made if inspect.isawaitable(made) else made)
+        require(
+            len(found) >= 3 and all(isinstance(reply, Reply) for reply in found),
+            f"{type(self).__name__}.replies() gave {found!r:.120}; give three or more "
+            "focus_core.Reply(tokens, text, 'stop' or 'length')",
+        )
+        return found
 
     # Contracts
 
@@ -112,7 +131,7 @@ class EnvContract(Contract):
         name = type(env).__name__
         env = self._copy()
         env.reset(problem)
-        for reply in await self.replies():
+        for reply in await self._script():
             work = env.step(reply)
             require(
                 hasattr(work, "__await__"), f"{name}.step is not awaitable; write 'async def step'"
@@ -148,7 +167,7 @@ class EnvContract(Contract):
         """After a reset the same replies bring the same transitions, whatever came before."""
         env = self._copy()
         name = type(env).__name__
-        replies = await self.replies()
+        replies = await self._script()
         first = await self._history(env, replies)
         require(
             await self._history(env, replies) == first,
@@ -161,7 +180,7 @@ class EnvContract(Contract):
         """Continuations on copies of one environment see only their own history."""
         env, problem = self.env()
         name = type(env).__name__
-        replies = await self.replies()
+        replies = await self._script()
         alone = [await self._history(self._copy(), said) for said in (replies, replies[::-1])]
         one, other = self._two()
         one.reset(problem)
@@ -193,16 +212,22 @@ class EnvContract(Contract):
     @contract()
     async def test_restore_goes_on(self) -> None:
         """A restored state goes on as the original would have."""
-        original, replies = await self._begun()
-        straight = await _observed(original, replies[1])
-        env, _ = await self._begun()
-        branch = self._copy()
-        branch.restore(env.snapshot())
-        require(
-            await _observed(branch, replies[1]) == straight,
-            f"{type(env).__name__}, restored, went on otherwise than the original; snapshot() must "
-            "hold all that step() reads, and restore() must put all of it back",
-        )
+        _, replies = await self._begun()
+        name = type(self.env()[0]).__name__
+        for place in range(len(replies)):
+            original, twin, branch = self._copy(), self._copy(), self._copy()
+            await self._history(twin, replies[:place])
+            before = await self._history(original, replies[:place])
+            if before and _over(before[-1]):
+                break
+            branch.restore(twin.snapshot())  # of one that does not go on
+            straight = await self._history(original, replies[place:], reset=False)
+            restored = await self._history(branch, replies[place:], reset=False)
+            require(
+                restored == straight,
+                f"{name}, restored after {place} replies, went on otherwise than the original; "
+                "snapshot() must hold all that step() reads, and restore() must put all of it back",
+            )
 
     @contract()
     async def test_branches_are_apart(self) -> None:
@@ -231,7 +256,7 @@ class EnvContract(Contract):
     @contract()
     async def test_step_does_not_hold_the_loop(self) -> None:
         """A step leaves the event loop to others: blocking work goes to a thread or a process."""
-        replies = await self.replies()
+        replies = await self._script()
         held = await longest_hold(lambda: self._history(self._copy(), replies))
         require(
             held < self.longest_hold,
@@ -255,8 +280,11 @@ class EnvContract(Contract):
         require(type(made) is type(copy.copy(env)), "an environment must be copyable")
         return made
 
-    async def _history(self, env: Any, replies: Sequence[Reply]) -> list[Any]:
-        env.reset(self.env()[1])
+    async def _history(
+        self, env: Any, replies: Sequence[Reply], *, reset: bool = True
+    ) -> list[Any]:
+        if reset:
+            env.reset(self.env()[1])
         found: list[Any] = []
         for reply in replies:
             found.append(await _observed(env, reply))
@@ -271,7 +299,7 @@ class EnvContract(Contract):
             raise NotApplicable("the environment's states cannot be branched")
         env = self._of(env)
         env.reset(problem)
-        replies = await self.replies()
+        replies = await self._script()
         transition = await env.step(replies[0])
         if transition.done or transition.truncated:
             env.reset(problem)  # one reply ends it: branch at the root

@@ -17,6 +17,7 @@ from focus_core.export import export_actor, export_critic
 from focus_core.plugins import resolve
 from focus_core.policy import Policy
 from focus_core.records import Problem
+from focus_core.search import BetaBernoulli
 from focus_core.task import TaskDefaults, defaults_of
 from focus_core.testing._looking import form, require_methods, require_settable
 from focus_core.testing.base import Broken, NotApplicable, contract, require
@@ -193,6 +194,14 @@ class TaskContract(EnvContract):
                 f"{_first(collection)}; a bad reply is worth a low reward, not an error",
             )
             collection.prepare()
+            fits = isinstance(collection.collector.calibration, BetaBernoulli)
+            outside = [value for value in collection.returns if not 0.0 <= value <= 1.0]
+            require(
+                not (fits and outside),
+                f"problem {problem.id!r}: a rollout returned {outside[:1]}, and the default "
+                "calibration believes in returns from 0 to 1; scale the reward, or give the "
+                "collector calibration=Gaussian()",
+            )
             records = [record.to_dict() for record in export_actor(collection)]
             records += [record.to_dict() for record in export_critic(collection)]
             json.dumps(records, allow_nan=False)

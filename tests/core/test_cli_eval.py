@@ -37,6 +37,7 @@ def test_json_is_one_object():
     (found,) = [json.loads(line) for line in done.out.splitlines()]
     assert list(found) == [
         "accuracy",
+        "mean_return",
         "low",
         "high",
         "rollouts",
@@ -46,7 +47,8 @@ def test_json_is_one_object():
     ]
     assert found["rollouts"] == 12
     assert found["failed"] == found["unfinished"] == 0
-    assert found["low"] < found["accuracy"] < found["high"]
+    assert found["accuracy"] is None, "shares of even tokens are no outcomes"
+    assert found["low"] < found["mean_return"] < found["high"]
 
 
 def test_problems_and_their_limit(here):

@@ -37,11 +37,13 @@ def test_it_writes_a_distribution_and_says_what_is_next(site, kind, checked):
         "tests",
     }
     assert {"__init__.py", "plugin.py", "py.typed"} < {path.name for path in package.iterdir()}
-    assert [path.name for path in (folder / "tests").iterdir()] == ["test_contract.py"]
+    tests = [path.name for path in (folder / "tests").iterdir()]
+    assert tests == [f"test_focus_{kind}_word_golf.py"]
     assert not [p for p in folder.rglob("*") if p.is_file() and "{{" in p.read_text()]
     assert done.out.splitlines()[1:] == [
         f"  pip install -e {folder.name}",
         f"  focus check {checked} word-golf",
+        *(["  focus check policy word-golf"] if kind == "adapter" else []),
         f"  python -m pytest {folder.name}",
     ]
 

@@ -117,7 +117,7 @@ def test_a_run_draws_progress_and_leaves_its_lines(installed, tmp_path):
         ["step 2", "lag 1"],
     ]
     assert kinds[:2] == ["run", "training"]
-    assert lines[-1].startswith("held-out accuracy, before -> after: ")
+    assert lines[-1].startswith("held-out mean return, before -> after: ")
     assert sum("3/3" in line for line in shown) == 1, "one bar stays, finished"
 
 

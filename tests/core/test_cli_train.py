@@ -65,14 +65,14 @@ def test_plain_output_is_one_line_an_event(here):
     done = invoke(*BASE, "--steps", 2, "--run-dir", "run", "--eval-every", 1)
     assert done.code == 0, done.err
     said = done.out.splitlines()
-    assert said[0] == "run directory: run (go on later with: focus train --resume run)"
+    assert said[0] == "run directory: run"
     assert said[1] == "training task countdown with fake: 2 updates"
-    assert said[2].startswith("held-out accuracy after 0 updates: sampled ")
+    assert said[2].startswith("held-out mean return after 0 updates: sampled ")
     assert [line.split("  ")[:2] for line in said if line.startswith("step ")] == [
         ["step 0", "lag 0"],
         ["step 1", "lag 1"],
     ]
-    assert said[-1].startswith("held-out accuracy, before -> after: sampled ")
+    assert said[-1].startswith("held-out mean return, before -> after: sampled ")
     assert "\x1b" not in done.out, "no control codes where there is no terminal"
 
 
