@@ -108,9 +108,7 @@ async def _until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     server = Server(backend, faults, compress=options.compress)
-    runner = web.AppRunner(
-        server.app, access_log=None, auto_decompress=False, shutdown_timeout=0.1
-    )
+    runner = web.AppRunner(server.app, access_log=None, auto_decompress=False, shutdown_timeout=0.1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", options.port)
@@ -138,4 +136,7 @@ def _end_now(made: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # all threads have ended; taking torch apart would take another second

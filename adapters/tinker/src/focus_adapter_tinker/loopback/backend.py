@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 import attrs
 import torch
-
 from focus_adapter_local import checkpoint
 from focus_adapter_local.engine import Engine
 from focus_adapter_local.learner import Learner
 from focus_adapter_local.models import LoadedModel, find_model, load_model
 from focus_adapter_local.snapshot import facts_of, share
+
 from focus_adapter_tinker.loopback.futures import Answer, json_answer
-from focus_adapter_tinker.loopback.sampling import SampleRequest, Sampler, Weights, request_seed
+from focus_adapter_tinker.loopback.sampling import Sampler, SampleRequest, Weights, request_seed
 from focus_adapter_tinker.loopback.stats import Stats
 from focus_adapter_tinker.loopback.training import (
     ALPHA,
@@ -138,9 +138,7 @@ class Backend:
         self.models[model_id] = TrainedModel(model_id, base_model, learner, turns)
         return json_answer(model_id=model_id, type="create_model")
 
-    async def in_turn(
-        self, model_id: str, seq_id: int, work: Callable[[TrainedModel], Any]
-    ) -> Any:
+    async def in_turn(self, model_id: str, seq_id: int, work: Callable[[TrainedModel], Any]) -> Any:
         """Run one operation of a model in the learner's thread, when its turn comes."""
         model = self.models[model_id]
         async with model.turns.take(seq_id):
@@ -235,7 +233,6 @@ class Backend:
         self, model_id: str, seq_id: int, name: str | None, session_id: str
     ) -> Answer:
         """Weights to sample: under a path if ``name`` is given, else as a sampling session."""
-
         path = None if name is None else self._named(model_id, "sampler_weights", name, seq_id)
 
         def work(model: TrainedModel) -> Weights:
@@ -282,5 +279,3 @@ class Backend:
             prompt=len(request.tokens), sampled=sum(len(each.tokens) for each in generations)
         )
         return samples_answer(generations, prompt_logprobs, fault=fault)
-
-

@@ -120,7 +120,7 @@ def parse_fault(spec: str) -> Fault:
     if route not in known:
         raise UsageError(f"the fault {spec!r}: no route {route!r}; there are {', '.join(known)}")
     kind = found["kind"]
-    kinds = _DOOR[::2] if result else _DOOR
+    kinds: tuple[str, ...] = ("drop", "timeout") if result else _DOOR
     if route in FUTURE_ROUTES and not result:
         kinds += _RESULT
     if route in ("asample", "forward_backward") and not result:

@@ -1,4 +1,4 @@
-"""Sampling sessions: frozen weights, merged when someone samples them, and what is asked of them."""
+"""Sampling frozen weights, which are merged into a model when someone samples them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-from numpy.typing import NDArray
-
 from focus_adapter_local.engine import Engine
 from focus_adapter_local.snapshot import Changes, ModelFacts, Snapshot, merged_copy
+from numpy.typing import NDArray
+
 from focus_core.errors import GenerationError, UsageError
 from focus_core.policy import Generation, SamplingParams
 

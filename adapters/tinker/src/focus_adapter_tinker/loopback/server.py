@@ -18,7 +18,7 @@ from aiohttp import web
 from focus_adapter_tinker.loopback.backend import Backend
 from focus_adapter_tinker.loopback.faults import Fault, Faults
 from focus_adapter_tinker.loopback.futures import Answer, Futures
-from focus_adapter_tinker.loopback.wire import TrainingRequest, read_training
+from focus_adapter_tinker.loopback.wire import read_training
 from focus_core.errors import TrainerError, UsageError
 
 __all__ = ["Server"]

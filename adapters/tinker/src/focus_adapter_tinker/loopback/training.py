@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
-
 from focus_adapter_local.learner import AdamConfig, Learner, LearnerConfig
 from focus_adapter_local.losses import LossConfig
+
 from focus_core.errors import TrainerError, UsageError
 
 __all__ = ["TrainedModel", "Turns", "adam_config", "learner_config"]

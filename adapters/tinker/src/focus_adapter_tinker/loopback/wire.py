@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
-
 from focus_adapter_local.items import Item
 from focus_adapter_local.losses import LOSSES, LossConfig
+from numpy.typing import NDArray
+
 from focus_adapter_tinker.loopback.futures import PROTOBUF, Answer
 from focus_core.errors import UsageError
 from focus_core.policy import Generation
@@ -19,7 +19,7 @@ __all__ = ["TrainingRequest", "losses_answer", "read_training", "samples_answer"
 
 _MOST_BYTES = 256 * 1024 * 1024
 _POLICY_LOSS = ("target_tokens", "logprobs", "advantages")
-_INPUTS = {name: _POLICY_LOSS for name in LOSSES} | {"cross_entropy": ("target_tokens", "weights")}
+_INPUTS = dict.fromkeys(LOSSES, _POLICY_LOSS) | {"cross_entropy": ("target_tokens", "weights")}
 _CONFIG = {"ppo", "cispo"}
 _BOUNDS = {"clip_low_threshold", "clip_high_threshold"}
 
@@ -87,9 +87,7 @@ def read_training(body: bytes, *, compressed: bool) -> TrainingRequest:
         message.ParseFromString(body)
     except (DecodeError, zstandard.ZstdError) as error:
         raise UsageError(f"the body is no ForwardBackwardRequest: {error}") from error
-    return TrainingRequest(
-        message.model_id, message.seq_id, message.forward_only, message
-    )
+    return TrainingRequest(message.model_id, message.seq_id, message.forward_only, message)
 
 
 def _item(index: int, datum: Any, takes: Sequence[str]) -> Item:
