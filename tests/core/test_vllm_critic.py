@@ -136,7 +136,7 @@ def test_a_busy_server_is_asked_again(status):
 
 
 def test_a_dropped_connection_is_asked_again():
-    with Pooling(faults={0: lambda handler: setattr(handler, 'close_connection', True)}) as server:
+    with Pooling(faults={0: lambda handler: setattr(handler, "close_connection", True)}) as server:
         assert ask(server, "ab") == [0.2]
 
 

@@ -18,6 +18,7 @@ from focus_adapter_tinker.usage import Prices, Usage
 from focus_core.errors import TrainerError, UsageError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
+from focus_core.waiting import in_thread
 
 if TYPE_CHECKING:
     from focus_adapter_tinker.client_trainer import ClientTrainer
@@ -189,9 +190,9 @@ class TinkerTrainer:
         from focus_adapter_tinker.loopback import Loopback
 
         assert self._stack is not None  # the caller made it
-        loopback = Loopback(self.dry_run_model)
-        await asyncio.to_thread(loopback.__enter__)
-        self._stack.push_async_callback(asyncio.to_thread, loopback.__exit__, None, None, None)
+        loopback = Loopback(model=self.dry_run_model)
+        self._stack.push_async_callback(in_thread, loopback.stop)
+        await in_thread(loopback.__enter__)
         return {"base_url": loopback.base_url, "api_key": "tml-dry-run"}
 
     def _open(self, options: Mapping[str, Any]) -> Any:
