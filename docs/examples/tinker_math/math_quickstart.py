@@ -9,9 +9,10 @@ import argparse
 import asyncio
 import inspect
 
+from focus_task_math import MathEnv, load_problems
+
 from focus_core import Agent, Collector, Independent, Segments
 from focus_core.recipes import GroupCentered
-from focus_task_math import MathEnv, load_problems
 
 PROMPT = "Solve the problem step by step, and put the final answer into \\boxed{}."
 SEGMENT, REPLY = 256, 2048
@@ -43,7 +44,6 @@ async def close(service, status):
 async def main(args):
     """One rollout of each problem; prints what the environment paid."""
     import tinker
-
     from focus_adapter_tinker import TinkerPolicy
 
     service = tinker.ServiceClient()

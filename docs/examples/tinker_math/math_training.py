@@ -1,7 +1,8 @@
 """How one MATH problem is collected: the search, the critic and what the critic reads."""
 
-from focus_core import Collector, Critic, Selective
 from math_quickstart import make_agent
+
+from focus_core import Collector, Critic, Selective
 
 
 def search_config():

@@ -12,10 +12,11 @@ import json
 from dataclasses import asdict
 
 from focus_adapter_tinker import train
-from focus_core import JsonlDirectory
 from focus_task_math import load_problems
 from math_quickstart import close, resolved
 from math_training import collector_for
+
+from focus_core import JsonlDirectory
 
 
 def arguments():

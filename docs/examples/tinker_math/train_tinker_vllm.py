@@ -9,9 +9,10 @@ The value model is fitted to the records in --critic-output, and stays the same 
 
 import asyncio
 
-from focus_core import Critic, VLLMCritic
 from math_training import make_collector, math_context
 from train_tinker import arguments, main
+
+from focus_core import Critic, VLLMCritic
 
 
 async def with_critic(args):

@@ -46,7 +46,8 @@ def to_datum(record: ActorRecord | Mapping[str, Any], *, loss_fn: str = "ppo") -
         raise RecordError(f"a record of {len(mask)} tokens has nothing to predict; it needs 2")
     if mask[0]:
         raise RecordError("token 0 is a generated one, but no token comes before it to predict it")
-    advantages = record.advantages[1:].astype(np.float32)
+    with np.errstate(over="ignore"):
+        advantages = record.advantages[1:].astype(np.float32)
     if not np.isfinite(advantages).all():
         raise RecordError("an advantage is too large for a 32-bit number")
     columns: dict[str, NDArray[Any]] = {"target_tokens": record.tokens[1:].astype(np.int64)}
