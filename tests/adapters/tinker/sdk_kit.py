@@ -151,9 +151,9 @@ class Length(ReplyEnv):
         return (len(text) % 7) / 7
 
 
-def collector_for(policy, problem, *, tokens=6, budget=2):
+def collector_for(policy, problem, *, tokens=6, search=None):
     """A small tree: segments of three tokens."""
     env = Length(policy.decode, max_tokens=tokens)
     agent = Agent(policy, env, context=Segments(3))
-    search = Selective(budget=budget, warmup=budget, max_concurrency=1)
+    search = search or Selective(budget=2, warmup=2, max_concurrency=1)
     return Collector(agent, critic=Critic.constant(0.3), search=search)

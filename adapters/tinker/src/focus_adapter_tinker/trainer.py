@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["TinkerTrainer"]
 
 _LOG = logging.getLogger(__name__)
-_CLOSING = 30.0
-"""Seconds to wait for Tinker to take note of a session's end."""
+_CLOSING = 10.0
+"""Seconds to wait for Tinker to take note of a session's end; a thread goes on trying."""
 
 
 @attrs.define(kw_only=True, eq=False, slots=False)
@@ -262,8 +261,7 @@ class TinkerTrainer:
         end = getattr(service, "close", None)  # SDK 0.25 has none
         try:
             if end is not None:
-                async with asyncio.timeout(_CLOSING):
-                    await _sdk.settled(end(status))
+                await _sdk.in_thread(lambda: _sdk.resolved(end(status)), _CLOSING)
         except Exception as error:
             _LOG.warning("Tinker was not told that the session ended: %s", _sdk.explain(error))
         finally:
