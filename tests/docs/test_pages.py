@@ -72,7 +72,7 @@ class Reader:
     @staticmethod
     def small(words):
         """One thread for the embedded trainer: tests share the machine."""
-        local = words[1] in ("train", "collect", "eval") and "bigram" not in words
+        local = words[1] in ("train", "collect", "eval") and not {"bigram", "tinker"} & {*words}
         return ["--set", "trainer.threads=1"] if local and "--resume" not in words else []
 
 

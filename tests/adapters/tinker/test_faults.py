@@ -1,6 +1,6 @@
-"""Every fault at every kind of request of a three-step run: it succeeds whole, or says what it lost.
+"""Every fault at every request of a three-step run: it succeeds whole, or says what it lost.
 
-The table in the documentation is read from ``OUTCOMES``.
+The table in the documentation says in words what ``OUTCOMES`` does.
 """
 
 import asyncio
@@ -26,25 +26,23 @@ pytestmark = [
 ]
 
 WHOLE, STOPPED = "succeeds", "stops"
+TRAINING = ("forward_backward", "optim_step", "save_weights_for_sampler", "save_weights")
 OUTCOMES = {
-    # The SDK submits again what was not received, under the same number, so it is done once.
+    # The SDK submits again what was not received, under the same number, so it is done once; and
+    # it asks again for a result.
     **{
         (route, kind): WHOLE
-        for route in ("forward_backward", "optim_step", "save_weights_for_sampler", "save_weights")
+        for route in (*TRAINING, "asample")
         for kind in ("429", "500", "drop", "lost", "timeout:1", "slow:1")
     },
-    **{("asample", kind): WHOLE for kind in ("429", "500", "drop", "lost", "timeout:1", "slow:1")},
-    # A result that fails is not asked for again by the SDK, nor by us.
-    **{
-        (f"{route}.result", kind): STOPPED
-        for route in ("forward_backward", "optim_step", "save_weights_for_sampler", "save_weights")
-        for kind in ("fail", "410")
-    },
-    ("asample.result", "fail"): STOPPED,
-    ("asample.result", "410"): WHOLE,  # the SDK samples anew
-    ("asample.result", "missing_logprobs"): STOPPED,
-    ("asample.result", "short_logprobs"): STOPPED,
-    ("forward_backward.result", "short_logprobs"): STOPPED,
+    **{(f"{route}.result", "500"): WHOLE for route in (*TRAINING, "asample")},
+    # A result that fails, or is gone, is asked for again by nobody; but a sample is drawn anew.
+    **{(route, "fail"): STOPPED for route in (*TRAINING, "asample")},
+    **{(f"{route}.result", "410"): STOPPED for route in TRAINING},
+    ("asample.result", "410"): WHOLE,
+    ("asample", "missing_logprobs"): STOPPED,
+    ("asample", "short_logprobs"): STOPPED,
+    ("forward_backward", "short_logprobs"): STOPPED,
 }
 """By route and kind."""
 
@@ -149,7 +147,7 @@ def test_no_answer_at_all_ends_in_the_stated_time(server):
 def test_the_key_is_in_nothing_that_a_failing_run_leaves(server, tmp_path):
     """Neither in its directory, nor in what it prints, nor in its processes' titles."""
     key = "tml-hush-1f6b2c"
-    server.inject("optim_step.result:1-=fail")
+    server.inject("optim_step:1-=fail")
     environment = {**os.environ, "TINKER_API_KEY": key, "TINKER_BASE_URL": server.base_url}
     try:
         process = subprocess.Popen(
