@@ -23,6 +23,13 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(mark)
 
 
+@pytest.fixture(autouse=True)
+def _collect_garbage():
+    """Here, where what the SDK leaves open is no error."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def shared_server():
     from focus_adapter_tinker.loopback import Loopback
@@ -46,5 +53,3 @@ def client(server, monkeypatch):
     opened = Client(server.base_url)
     yield opened
     opened.close("success")
-    del opened
-    gc.collect()  # here, where what the SDK leaves open is no error

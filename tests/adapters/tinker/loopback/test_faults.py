@@ -87,10 +87,10 @@ def test_a_result_that_is_gone_is_sampled_again_but_not_trained_again(client, se
     sampler = snapshot(training)
     server.inject("asample.result:1=410", "forward_backward.result:1=410")
     assert len(sample(sampler)) == 1
-    steps = len(server.stats()["steps"])
+    asked = server.stats()["routes"]["forward_backward"]
     with pytest.raises(Exception, match="expired"):
         learned(training, [datum()])
-    assert len(server.stats()["steps"]) == steps
+    assert server.stats()["routes"]["forward_backward"] == asked + 1
     assert list(server.stats()["faults"].values()) == [1, 1]
 
 
