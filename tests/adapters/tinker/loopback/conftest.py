@@ -36,6 +36,7 @@ def shared_server():
 
     with Loopback(model="tiny", seed=1, threads=1, options=["--patience", "2"]) as running:
         yield running
+        assert running.log() == ""
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from focus_core import ActorRecord, Batch, Span
 from tests.adapters.tinker.loopback.loopback_kit import (
     PROMPT,
+    call,
     datum,
     forwarded,
     learned,
@@ -170,6 +171,26 @@ def test_a_new_sampler_has_the_new_weights_and_the_old_keeps_its_own(client):
     np.testing.assert_allclose(
         score(new, whole)[1:], forwarded(training, [datum(tokens=(3, 4, 5))])[0], atol=1e-3
     )
+
+
+def test_the_oldest_snapshots_are_forgotten(client):
+    import tinker
+
+    training = client.train()
+    named = client.sampler(settle(training.save_weights_for_sampler("named")).path)
+    first, *_, last = [snapshot(training) for _ in range(18)]
+    with pytest.raises(tinker.NotFoundError, match="long past"):
+        sample(first)
+    assert len(sample(last)[0].tokens) == len(sample(named)[0].tokens) == 6
+
+
+def test_what_a_finished_session_had_is_gone(client, server):
+    if not hasattr(client.service, "close"):
+        pytest.skip("this SDK does not finish sessions")
+    model = client.train().model_id
+    client.close("success")
+    status, answer = call(server, "/api/v1/get_info", {"model_id": model})
+    assert (status, "has finished" in answer["detail"]) == (410, True)
 
 
 def test_saved_weights_can_be_sampled_by_path(client):

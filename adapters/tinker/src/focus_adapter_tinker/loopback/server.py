@@ -165,6 +165,7 @@ class Server:
             raise web.HTTPNotFound(text=f"no session {session_id}")
         if self._finished[session_id] is None:
             self._finished[session_id] = str(_field(body, "reason", dict).get("type"))
+            self._backend.end_session(session_id)
         return web.Response(status=204)
 
     def _check_session(self, session_id: str) -> None:
@@ -174,9 +175,9 @@ class Server:
             raise web.HTTPGone(text=f"session {session_id} has finished")
 
     def _check_model(self, model_id: str) -> None:
+        self._check_session(model_id.split(":", 1)[0])
         if model_id not in self._backend.models:
             raise web.HTTPNotFound(text=f"no model {model_id}")
-        self._check_session(model_id.split(":", 1)[0])
 
     # Models
 
@@ -318,9 +319,9 @@ class Server:
         )
 
     def _check_sampling_session(self, sampling: str) -> None:
-        if sampling not in self._backend.sessions:
-            raise web.HTTPNotFound(text=f"no sampling session {sampling}")
         self._check_session(sampling.split(":", 1)[0])
+        if sampling not in self._backend.sessions:
+            raise web.HTTPNotFound(text=f"no sampling session {sampling}, or it is long past")
 
     async def _asample(self, request: web.Request) -> web.Response:
         body = await _json(request)
