@@ -109,9 +109,17 @@ def test_a_failed_result_changes_nothing(client, server, route):
     np.testing.assert_array_equal(forwarded(training, [datum()])[0], forwarded(calm, [datum()])[0])
 
 
-def test_a_failed_sample_is_told(client, server):
+def test_what_cannot_be_made_or_sampled_is_told(client, server):
     from tinker import RequestFailedError
 
+    server.inject("create_model:1=fail")
+    with pytest.raises(RequestFailedError, match="fault"):
+        client.train()
+    training = client.train()
+    path = settle(training.save_state("here")).path
+    server.inject("load_weights:1=fail")
+    with pytest.raises(RequestFailedError, match="fault"):
+        client.resume(path)
     sampler = snapshot(client.train())
     server.inject("asample:1=fail")
     with pytest.raises(RequestFailedError, match="fault"):
