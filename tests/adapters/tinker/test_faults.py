@@ -18,13 +18,6 @@ from focus_adapter_tinker import trainer as trainer_module
 from focus_core import CollectionError, FocusError, Problem, TrainerError, run_schedule
 from tests.adapters.tinker.sdk_kit import collector_for
 
-pytestmark = [
-    pytest.mark.filterwarnings(
-        "ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-    ),
-    pytest.mark.timeout(600),
-]
-
 WHOLE, STOPPED = "succeeds", "stops"
 TRAINING = ("forward_backward", "optim_step", "save_weights_for_sampler", "save_weights")
 OUTCOMES = {

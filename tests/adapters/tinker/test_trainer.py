@@ -21,12 +21,6 @@ from focus_core.testing import PolicyContract, TrainerContract
 from tests.adapters.tinker.sdk_kit import Training, collector_for, record
 from tests.core.cli_kit import invoke
 
-pytestmark = pytest.mark.filterwarnings(
-    # Sockets of the SDK's own that it does not close.
-    "ignore:unclosed:ResourceWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-)
-
 
 @pytest.fixture
 def trainer_of(server):

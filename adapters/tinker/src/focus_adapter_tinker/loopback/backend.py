@@ -36,6 +36,9 @@ __all__ = ["Backend", "Options"]
 
 T = TypeVar("T")
 
+_SESSIONS = 16
+"""Sampling sessions kept whose weights have no path; one-step-asynchronous training needs two."""
+
 _PATH = re.compile(r"tinker://([A-Za-z0-9:_-]+)/(weights|sampler_weights)/([A-Za-z0-9._-]+)")
 
 
@@ -95,6 +98,7 @@ class Backend:
         self.stats = Stats()
         self.models: dict[str, TrainedModel] = {}
         self.sessions: dict[str, tuple[Weights, int]] = {}
+        self._opened = 0
         self._saved: dict[str, Weights] = {}
         self._learning = ThreadPoolExecutor(1, "loopback-learner", self._start_thread)
         self._scoring = ThreadPoolExecutor(1, "loopback-scorer", self._start_thread)
@@ -271,8 +275,27 @@ class Backend:
     # Sampling
 
     def open_session(self, session_id: str, weights: Weights) -> None:
-        """Open a sampling session; the same one twice is one."""
-        self.sessions.setdefault(session_id, (weights, len(self.sessions)))
+        """Open a sampling session; the same one twice is one.
+
+        Weights without a path can be reached through their session only, and no client says
+        when it is done with one: the oldest that nobody samples are forgotten.
+        """
+        if session_id in self.sessions:
+            return
+        self.sessions[session_id] = (weights, self._opened)
+        self._opened += 1
+        passing = [
+            key for key, (each, _) in self.sessions.items() if each.changes and each.path is None
+        ]
+        for key in passing[: max(len(passing) - _SESSIONS, 0)]:
+            if not self.sessions[key][0].users:
+                del self.sessions[key]
+
+    def end_session(self, session_id: str) -> None:
+        """Forget the models and sampling sessions of a session that has finished."""
+        for ids in (self.models, self.sessions):
+            for key in [key for key in ids if key.split(":", 1)[0] == session_id]:
+                del ids[key]
 
     def weights(self, path: str | None, base_model: str | None) -> Weights:
         """What a sampling session asks for.

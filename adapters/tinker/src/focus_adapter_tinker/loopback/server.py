@@ -165,6 +165,7 @@ class Server:
             raise web.HTTPNotFound(text=f"no session {session_id}")
         if self._finished[session_id] is None:
             self._finished[session_id] = str(_field(body, "reason", dict).get("type"))
+            self._backend.end_session(session_id)
         return web.Response(status=204)
 
     def _check_session(self, session_id: str) -> None:
@@ -174,9 +175,9 @@ class Server:
             raise web.HTTPGone(text=f"session {session_id} has finished")
 
     def _check_model(self, model_id: str) -> None:
+        self._check_session(model_id.split(":", 1)[0])
         if model_id not in self._backend.models:
             raise web.HTTPNotFound(text=f"no model {model_id}")
-        self._check_session(model_id.split(":", 1)[0])
 
     # Models
 
@@ -184,12 +185,13 @@ class Server:
         body = await _json(request)
         base_model, lora = _field(body, "base_model", str), body.get("lora_config") or {}
         model_id = self._new_model_id(body)
-        return self._promise(
-            request,
-            model_id,
-            lambda _: self._backend.create_model(model_id, base_model, lora),
-            model_id=model_id,
-        )
+
+        def work(fault: str | None) -> Awaitable[Answer]:
+            if fault == "fail":
+                _fail()
+            return self._backend.create_model(model_id, base_model, lora)
+
+        return self._promise(request, model_id, work, model_id=model_id)
 
     def _new_model_id(self, body: Body) -> str:
         session_id = _field(body, "session_id", str)
@@ -242,12 +244,13 @@ class Server:
         if body.get("session_id") is None:
             return await self._json_operation(request, self._backend.load_weights)
         model_id = self._new_model_id(body)
-        return self._promise(
-            request,
-            model_id,
-            lambda _: self._backend.create_from_state(model_id, body),
-            model_id=model_id,
-        )
+
+        def work(fault: str | None) -> Awaitable[Answer]:
+            if fault == "fail":
+                _fail()
+            return self._backend.create_from_state(model_id, body)
+
+        return self._promise(request, model_id, work, model_id=model_id)
 
     async def _save_weights_for_sampler(self, request: web.Request) -> web.Response:
         async def save(model_id: str, seq_id: int, body: Body) -> Answer:
@@ -280,14 +283,9 @@ class Server:
         self._backend.models[model_id].turns.arrive(seq_id)
 
         async def in_turn(fault: str | None) -> Answer:
-            if fault != "fail":
-                return await work(fault)
-
-            def fail(_: object) -> Answer:
-                raise TrainerError("a fault was switched on")
-
-            answer: Answer = await self._backend.in_turn(model_id, seq_id, fail)
-            return answer
+            if fault == "fail":  # its turn is over all the same
+                await self._backend.in_turn(model_id, seq_id, _fail)
+            return await work(fault)
 
         return self._promise(request, (model_id, seq_id), in_turn, model_id=model_id)
 
@@ -318,19 +316,19 @@ class Server:
         )
 
     def _check_sampling_session(self, sampling: str) -> None:
-        if sampling not in self._backend.sessions:
-            raise web.HTTPNotFound(text=f"no sampling session {sampling}")
         self._check_session(sampling.split(":", 1)[0])
+        if sampling not in self._backend.sessions:
+            raise web.HTTPNotFound(text=f"no sampling session {sampling}, or it is long past")
 
     async def _asample(self, request: web.Request) -> web.Response:
         body = await _json(request)
         sampling, seq_id = _field(body, "sampling_session_id", str), _field(body, "seq_id", int)
         self._check_sampling_session(sampling)
 
-        async def work(fault: str | None) -> Answer:
+        def work(fault: str | None) -> Awaitable[Answer]:
             if fault == "fail":
-                raise TrainerError("a fault was switched on")
-            return await self._backend.sample(sampling, seq_id, body, fault=fault)
+                _fail()
+            return self._backend.sample(sampling, seq_id, body, fault=fault)
 
         ids = [f"{sampling}:{seq_id}:{n}" for n in range(int(body.get("num_samples") or 1))]
         return self._promise(request, (sampling, seq_id), work, sample_sequence_ids=ids)
@@ -394,6 +392,10 @@ async def _told(handler: Handler, request: web.Request) -> web.StreamResponse:
         return _error(400, str(error))
     except web.HTTPException as error:
         return _error(error.status, error.text or error.reason)
+
+
+def _fail(*_: object) -> None:
+    raise TrainerError("a fault was switched on")
 
 
 def _error(status: int, detail: str) -> web.Response:
