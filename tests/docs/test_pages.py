@@ -86,7 +86,7 @@ def page_of(path):
     return pytest.param(path, marks=open_sockets if path.stem == "tinker" else (), id=path.stem)
 
 
-@pytest.mark.parametrize("page", map(page_of, PAGES))
+@pytest.mark.parametrize("page", [page_of(path) for path in PAGES])
 def test_page_does_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.setenv("TINKER_TELEMETRY", "0")
     reader = Reader(tmp_path, monkeypatch)
