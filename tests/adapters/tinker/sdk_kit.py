@@ -8,11 +8,13 @@ import types
 
 import attrs
 import numpy as np
+from tinker import ServiceClient
 from tinker.types import TensorData
 
 from focus_core import Agent, Collector, Critic, Problem, ReplyEnv, Segments, Selective, Span
 from focus_core.records import ActorRecord
 
+ENDS_SESSIONS = hasattr(ServiceClient, "close")  # 0.25 has no such call
 PROBLEMS = [Problem("Compute 2+3.", label="5", id="sum"), Problem("Compute 4+4.", id="more")]
 
 

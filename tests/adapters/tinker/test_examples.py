@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import focus_adapter_local
 import pytest
 
+from tests.adapters.tinker.sdk_kit import ENDS_SESSIONS
 from tests.core.test_vllm_critic import Pooling
 
 pytest.importorskip("focus_task_math")
@@ -61,7 +63,8 @@ def test_the_launch_trains_saves_and_resumes(type_in, tmp_path, server, depth, l
     more = type_in("train_tinker.py", "--steps", 1, "--resume-from", state, "--critic-output", "b")
     (report,) = reports(more)
     assert report["metrics"]["ratio_mean"] == pytest.approx(1.0, abs=1e-3)
-    assert list(server.stats()["sessions"].values())[-2:] == ["success", "success"]
+    if ENDS_SESSIONS:
+        assert list(server.stats()["sessions"].values())[-2:] == ["success", "success"]
 
 
 def test_the_variant_asks_the_value_model(type_in, tmp_path):
@@ -78,5 +81,6 @@ def test_the_variant_asks_the_value_model(type_in, tmp_path):
 
 
 def test_the_quick_start_tries_every_problem(type_in):
-    lines = type_in("math_quickstart.py")
-    assert [line.split()[0] for line in lines] == ["a", "1"] or len(lines) == 2
+    lines = type_in("math_quickstart.py", "--model", f"{focus_adapter_local.__path__[0]}/tiny")
+    assert len(lines) == 2
+    assert lines[0].startswith("a ")
