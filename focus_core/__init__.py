@@ -22,7 +22,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "agent.workspace": ("Workspace",),
     "batches": ("BatchSource", "CollectedBatch", "TreeRecords"),
     "collect": ("Collection", "Collector", "Failure", "collect_records"),
-    "critic": ("Critic",),
+    "critic": ("Critic", "VLLMCritic"),
     "errors": (
         "CollectionError",
         "CriticError",

@@ -78,14 +78,14 @@ def exact(value: Any) -> Any:
         return {_key(key): exact(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [exact(item) for item in value]
+    for form in ("model_dump", "tolist"):  # pydantic; arrays and tensors, also as dataclasses
+        if callable(getattr(value, form, None)) and not isinstance(value, type):
+            return exact(getattr(value, form)())
     if attrs.has(type(value)):
         names = [field.name for field in attrs.fields(type(value))]
         return {name: exact(getattr(value, name)) for name in names}
     if is_dataclass(value):
         return {field.name: exact(getattr(value, field.name)) for field in fields(value)}
-    for form in ("model_dump", "tolist"):  # pydantic; arrays and tensors
-        if callable(getattr(value, form, None)) and not isinstance(value, type):
-            return exact(getattr(value, form)())
     raise TypeError(f"a {type(value).__name__} is among its parts")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -176,6 +177,13 @@ def train(
             "search.max_concurrency=1.  [default: 0]",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Run everything on this machine, where the trainer can: nothing is spent or kept.",
+        ),
+    ] = False,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -212,8 +220,19 @@ def train(
     }
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     asked["settings"] = settings(set_, model=model, learning_rate=learning_rate)
-    with contextlib.ExitStack() as held:
-        _train(asked, run_dir, resume, json, held)
+    if not dry_run:
+        with contextlib.ExitStack() as held:
+            _train(asked, run_dir, resume, json, held)
+        return
+    from focus_core.errors import UsageError
+
+    if resume is not None:
+        raise UsageError("--dry-run would change the run that --resume names; try another run")
+    with (
+        tempfile.TemporaryDirectory(prefix="focus-dry-run-") as folder,
+        contextlib.ExitStack() as held,
+    ):
+        _train(asked, run_dir or Path(folder, "run"), None, json, held, dry_run=True)
 
 
 def _train(
@@ -222,6 +241,7 @@ def _train(
     resume: Path | None,
     json: bool,
     held: contextlib.ExitStack,
+    dry_run: bool = False,
 ) -> None:
     import attrs
 
@@ -241,7 +261,7 @@ def _train(
         raise UsageError("--steps and --epochs both say when to stop; give one of them")
     plugins = load_plugins()
     start = Progress()
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"dry_run": True} if dry_run else {}
     if resume is not None:
         if run_dir is not None:
             raise UsageError("--resume continues in its own directory; leave --run-dir out")
@@ -289,13 +309,17 @@ def _train(
                 train(prepared, directory, start=start, observers=observers, recorder=recorder)
             )
         except BaseException:
-            if directory.saved_batches():
+            if directory.saved_batches() and not dry_run:
                 print(
                     f"saved: {directory.saved_batches()} batches; go on with: focus train "
                     f"--resume {path}",
                     file=out,
                 )
             raise
+        finally:
+            summary = getattr(prepared.trainer, "summary", None)
+            if summary is not None and (text := summary()):
+                print(text, file=out)
     if len(reports) < config.steps:
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "

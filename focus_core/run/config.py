@@ -18,6 +18,8 @@ __all__ = ["RunConfig", "parse_settings"]
 _SECRET = re.compile(r"api_?key|secret|password|credential", re.IGNORECASE)
 _MOST = sys.float_info.max
 SECTIONS = ("task", "search", "recipe", "trainer")
+_SHORT = {"group_size": "recipe"}
+"""Options that may be given without their section."""
 
 
 def _field(words: str, fits: Callable[[Any], bool], *default: Any) -> Any:
@@ -112,7 +114,7 @@ class RunConfig:
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
-    """``KEY=VALUE`` pairs by section.
+    """``KEY=VALUE`` pairs by section; ``group_size`` alone is the recipe's.
 
     Raises:
         UsageError: A pair without ``=`` or without a section.
@@ -122,6 +124,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         section, dot, name = key.strip().partition(".")
+        if equals and section in _SHORT and not dot:
+            section, dot, name = _SHORT[section], ".", section
         if not equals or not dot or not name:
             raise UsageError(
                 f"--set {pair!r}: write SECTION.NAME=VALUE, for example task.segment_tokens=24"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 # ruff: noqa: UP007, UP045  # both spellings of unions are accepted
 from focus_core import Independent, Selective, UnknownNameError, UsageError
 from focus_core.options import build, closest, evolve, options_of
+from focus_core.run.config import parse_settings
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -320,3 +321,13 @@ def test_a_fields_type_counts_behind_a_converter():
     assert build(Heir, {"levels": "4,5,6", "more": "1"}, "task") == Heir((4, 5, 6), 1.0)
     with pytest.raises(UsageError, match="integer"):
         build(Converted, {"levels": "4,x"}, "task")
+
+
+def test_the_size_of_a_group_needs_no_section():
+    assert parse_settings(["group_size=8", "search.budget=3"]) == {
+        "recipe": {"group_size": "8"},
+        "search": {"budget": "3"},
+    }
+    for wrong in ("group_size", "groupsize=8", "x.group_size.y"):
+        with pytest.raises(UsageError):
+            parse_settings([wrong])
