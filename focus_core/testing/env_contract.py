@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from focus_core.agent.agent import Agent
-from focus_core.agent.env import Reply, Transition
+from focus_core.agent.env import Reply, Transition, reset
 from focus_core.agent.execution import ThreadExecution
 from focus_core.policy import Policy, SamplingParams
 from focus_core.records import Problem
@@ -90,15 +90,15 @@ class EnvContract(Contract):
         )
 
     @contract()
-    def test_reset_gives_messages(self) -> None:
+    async def test_reset_gives_messages(self) -> None:
         """Reset gives the chat's first messages, the same ones each time."""
         env, problem = self.env()
         name = type(env).__name__
-        first = _messages(name, "reset", self._copy().reset(problem))
+        first = _messages(name, "reset", await reset(self._copy(), problem))
         require(first, f"{name}.reset gave no message; the policy needs a prompt")
         again = self._copy()
-        again.reset(problem)
-        for messages in (again.reset(problem), self._copy().reset(problem)):
+        await reset(again, problem)
+        for messages in (await reset(again, problem), await reset(self._copy(), problem)):
             require(
                 form(tuple(messages)) == form(first),
                 f"{name}.reset gave other messages the second time; make it depend on the problem "
@@ -111,7 +111,7 @@ class EnvContract(Contract):
         env, problem = self.env()
         name = type(env).__name__
         env = self._copy()
-        env.reset(problem)
+        await reset(env, problem)
         for reply in await self.replies():
             work = env.step(reply)
             require(
@@ -164,8 +164,8 @@ class EnvContract(Contract):
         replies = await self.replies()
         alone = [await self._history(self._copy(), said) for said in (replies, replies[::-1])]
         one, other = self._two()
-        one.reset(problem)
-        other.reset(problem)
+        await reset(one, problem)
+        await reset(other, problem)
         found: list[list[Any]] = [[], []]
         for pair in zip(replies, replies[::-1], strict=True):
             for side, (copied, reply) in enumerate(zip((one, other), pair, strict=True)):
@@ -256,7 +256,7 @@ class EnvContract(Contract):
         return made
 
     async def _history(self, env: Any, replies: Sequence[Reply]) -> list[Any]:
-        env.reset(self.env()[1])
+        await reset(env, self.env()[1])
         found: list[Any] = []
         for reply in replies:
             found.append(await _observed(env, reply))
@@ -270,11 +270,11 @@ class EnvContract(Contract):
         if not Agent(self.policy(), env).forkable:
             raise NotApplicable("the environment's states cannot be branched")
         env = self._of(env)
-        env.reset(problem)
+        await reset(env, problem)
         replies = await self.replies()
         transition = await env.step(replies[0])
         if transition.done or transition.truncated:
-            env.reset(problem)  # one reply ends it: branch at the root
+            await reset(env, problem)  # one reply ends it: branch at the root
         return env, replies
 
 

@@ -115,10 +115,11 @@ class TaskContract(EnvContract):
             )
 
     @contract()
-    def test_prompts_render(self) -> None:
+    async def test_prompts_render(self) -> None:
         """The chat of every problem can be rendered: known roles, text as content."""
         for problem in self._problems()[: self.sample]:
-            for message in self._chat(problem):
+            chat, tokens = await self._rendered(problem)
+            for message in chat:
                 require(
                     message["role"] in ("system", "user", "assistant", "tool"),
                     f"problem {problem.id!r}: no chat template knows the role {message['role']!r}",
@@ -127,11 +128,10 @@ class TaskContract(EnvContract):
                     isinstance(message["content"], str),
                     f"problem {problem.id!r}: the content {message['content']!r:.60} is not text",
                 )
-            tokens = self.policy().prepare(self._chat(problem)).tokens
             require(len(tokens), f"problem {problem.id!r} renders to no token")
 
     @contract()
-    def test_the_label_stays_out_of_the_prompt(self) -> None:
+    async def test_the_label_stays_out_of_the_prompt(self) -> None:
         """The policy is never shown the label: another label makes no other prompt.
 
         A label that stands whole in each of many prompts fails as well; where the question holds
@@ -140,14 +140,14 @@ class TaskContract(EnvContract):
         problems = [p for p in self._problems()[:64] if p.label is not None]
         chats: list[tuple[Problem, str]] = []
         for problem, other in zip(problems, [*problems[1:], *problems[:1]], strict=True):
-            mine = repr(self._chat(problem))
+            mine = repr(await self._chat(problem))
             chats.append((problem, mine))
-            repeats = mine == repr(self._chat(problem))
+            repeats = mine == repr(await self._chat(problem))
             if form(problem.label) == form(other.label) or not repeats:
                 continue
             swapped = dataclasses.replace(problem, label=other.label)
             require(
-                mine == repr(self._chat(swapped)),
+                mine == repr(await self._chat(swapped)),
                 f"problem {problem.id!r}: its prompt changes with its label, so the policy sees "
                 "the answer; build the prompt from problem.prompt alone",
             )
@@ -245,9 +245,15 @@ class TaskContract(EnvContract):
         require(problems, f"problems({source!r}) gave none")
         return problems
 
-    def _chat(self, problem: Problem) -> tuple[Any, ...]:
-        agent = self.subject().collector_for(self.policy(), problem).agent
-        return tuple(agent.first_messages(self._of(agent.env), problem))
+    async def _chat(self, problem: Problem) -> tuple[Any, ...]:
+        return (await self._rendered(problem))[0]
+
+    async def _rendered(self, problem: Problem) -> tuple[tuple[Any, ...], Sequence[int]]:
+        """The first messages of a problem, and their tokens."""
+        collector = self.subject().collector_for(self.policy(), problem)
+        async with collector:
+            chat = await collector.agent.first_messages(self._of(collector.agent.env), problem)
+            return chat, collector.agent.render(chat)
 
     async def _collected(self, problem: Problem, policy: Policy) -> Collection:
         collector = self.subject().collector_for(policy, problem)

@@ -18,7 +18,7 @@ NAMES = """
     Limits ObserverSpec Observers OffPolicyError Order Parsed PluginError Policy PolicyEvaluated
     PolicyPublished PreparedPrompt Problem ProcessExecution Progress QwenXml Recipe RecordError
     RecordsDelivered RefinedTd Reply ReplyEnv Rollout Row RunFinished RunStarted RunStatus
-    SamplingParams Search Segments Selective Sequential Shuffled Span StaleBatchError StepFinished
+    SamplingParams Sandbox SandboxResult SandboxSpec Search Segments Selective Sequential Shuffled Span StaleBatchError StepFinished
     StepReport Task TaskDefaults TaskSpec ThreadExecution TokenEntropy Tool ToolCall ToolEnv
     ToolState Trainer TrainerError TrainerSpec Transition Tree Turn Turns UnknownNameError
     UpdateStarted UsageError Values Workspace check_batch collect_records find_dialect hookimpl
