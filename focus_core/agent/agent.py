@@ -173,7 +173,7 @@ class Agent:
                 f"{len(prefix)} tokens leave no room in the policy's context of "
                 f"{getattr(self.policy, 'context_length', None)}; shorten the prompt"
             )
-        stop = self.sampling.stop
+        stop: Any = self.sampling.stop
         if env is not None and not fold:
             own = getattr(env, "room", None)
             room = room if own is None else max(1, min(room, own))

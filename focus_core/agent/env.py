@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
@@ -74,7 +74,7 @@ class Env(Protocol):
     and no template renders the chat. ``content`` is then for people to read.
     """
 
-    def reset(self, problem: Problem) -> Sequence[Any]:
+    def reset(self, problem: Problem) -> Sequence[Any] | Awaitable[Sequence[Any]]:
         """Start the problem; return the first messages (dicts with ``role`` and ``content``)."""
         ...
 
