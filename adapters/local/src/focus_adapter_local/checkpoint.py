@@ -155,8 +155,13 @@ def _replace(fresh: Path, directory: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def restore(learner: Learner, saved: SavedState) -> None:
+def restore(learner: Learner, saved: SavedState, *, optimizer: bool = True) -> None:
     """Put the learner where it was when the checkpoint was saved.
+
+    Args:
+        learner: Of the same model and adapter shape.
+        saved: What ``read_state`` returned.
+        optimizer: ``False`` takes the weights only, and starts Adam afresh.
 
     Raises:
         DataError: The tensors do not fit the model.
@@ -172,7 +177,11 @@ def restore(learner: Learner, saved: SavedState) -> None:
         raise DataError(
             "does not fit the model's layers", path=saved.directory / _ADAPTER, remedy=remedy
         )
-    set_peft_model_state_dict(learner.model, weights)
+    if not optimizer:
+        set_peft_model_state_dict(learner.model, weights)
+        learner.optimizer.state.clear()
+        learner.step = 0
+        return
     moments = _tensors(saved.directory / _OPTIMIZER, load_file)
     expected = {
         f"{moment}.{name}": parameter
@@ -183,6 +192,8 @@ def restore(learner: Learner, saved: SavedState) -> None:
         raise DataError(
             "does not fit the adapter", path=saved.directory / _OPTIMIZER, remedy=remedy
         )
+    set_peft_model_state_dict(learner.model, weights)
+    learner.optimizer.state.clear()
     for name, parameter in learner.parameters.items() if moments else ():
         state = learner.optimizer.state[parameter]
         state["step"] = torch.tensor(float(saved.step))

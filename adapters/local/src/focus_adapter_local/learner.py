@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from focus_adapter_local.items import Item, check_items
 from focus_adapter_local.losses import LossConfig, TokenSums, token_loss
 from focus_adapter_local.models import LoadedModel, quiet
 from focus_adapter_local.snapshot import (
+    Changes,
     Dense,
     LowRank,
     ModelFacts,
@@ -27,7 +29,7 @@ from focus_adapter_local.snapshot import (
 )
 from focus_core.errors import OffPolicyError, RecordError, TrainerError
 
-__all__ = ["Learner", "LearnerConfig", "Stopped", "micro_batches"]
+__all__ = ["AdamConfig", "Learner", "LearnerConfig", "Stopped", "micro_batches"]
 
 ADAPTER = "default"
 """PEFT's name of the adapter that learns."""
@@ -54,6 +56,18 @@ class LearnerConfig:
     seed: int
     max_batch_tokens: int
     logprob_tolerance: float
+
+
+@attrs.frozen(kw_only=True)
+class AdamConfig:
+    """One optimizer step; see ``LocalTrainer`` for the meaning of each."""
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    grad_clip_norm: float
 
 
 def micro_batches(items: Sequence[Item], max_tokens: int) -> list[list[int]]:
@@ -100,6 +114,16 @@ class _Rectangle:
     targets: Tensor
     behaviour: Tensor
     advantages: Tensor
+
+
+def _scatter(
+    results: list[NDArray[np.float64]], group: list[int], rectangle: _Rectangle, logprobs: Tensor
+) -> None:
+    """Put a micro-batch's log probabilities where their items are."""
+    values = logprobs.detach().double().cpu().numpy()
+    rows = rectangle.row.cpu().numpy()
+    for row, index in enumerate(group):
+        results[index] = values[rows == row]
 
 
 class Learner:
@@ -169,21 +193,109 @@ class Learner:
             TrainerError: The loss or the gradient is not finite, or torch failed.
             Stopped: ``stop`` was set in time.
         """
+        groups = self._checked_groups(items)
+        if not groups:
+            raise RecordError("no token of the batch is trained; skip it instead of updating")
+        self.drop_gradient()
+        sums, loss = TokenSums(), self.config.loss
+        try:
+            with self._explained("the update"):
+                for group in groups:
+                    rectangle, logprobs, losses = self._losses(items, group, sums, loss)
+                    reads_behaviour = loss.name != "cross_entropy"
+                    tolerance = self.config.logprob_tolerance
+                    if on_policy and reads_behaviour and not sums.gap_max <= tolerance:
+                        raise OffPolicyError(self._disagreement(rectangle, logprobs, group, sums))
+                    self._backward(losses, sums)
+                    if stop.is_set():
+                        raise Stopped
+                norm = self._check_gradient(self.config.grad_clip_norm)
+                rate = self._step()
+        finally:
+            self.drop_gradient()
+        return {**sums.metrics(), "grad_norm": norm, "learning_rate": rate}
+
+    def forward_backward(
+        self, items: Sequence[Item], loss: LossConfig, *, backward: bool = True
+    ) -> tuple[list[NDArray[np.float64]], float]:
+        """Add a batch's gradient to what ``optim_step`` will use, or an error and no change.
+
+        Args:
+            items: The batch.
+            loss: Which loss, instead of the configured one.
+            backward: ``False`` leaves the gradient alone.
+
+        Returns:
+            The learner's log probability of each generated target, by item, and the sum of the
+            token losses.
+
+        Raises:
+            RecordError: An item breaks its contract.
+            TrainerError: The loss is not finite, or torch failed.
+        """
+        results = [np.zeros(0) for _ in items]
+        sums = TokenSums()
+        before = [parameter.grad for parameter in self.parameters.values()]
+        groups = self._checked_groups(items)
+        try:
+            self.drop_gradient()
+            with self._explained("the gradient"), torch.set_grad_enabled(backward):
+                for group in groups:
+                    rectangle, logprobs, losses = self._losses(items, group, sums, loss)
+                    self._backward(losses, sums, backward=backward)
+                    _scatter(results, group, rectangle, logprobs)
+        except BaseException:
+            self.drop_gradient()
+            raise
+        finally:
+            for parameter, gradient in zip(self.parameters.values(), before, strict=True):
+                if gradient is not None:
+                    parameter.grad = (
+                        gradient if parameter.grad is None else gradient.add_(parameter.grad)
+                    )
+        return results, sums.loss
+
+    def optim_step(self, adam: AdamConfig) -> float:
+        """One step along what ``forward_backward`` has added up since the last, and forget it.
+
+        Returns:
+            The gradient's norm before clipping.
+
+        Raises:
+            TrainerError: There is no gradient, it is not finite, or torch failed; the weights
+                are as they were.
+        """
+        if all(parameter.grad is None for parameter in self.parameters.values()):
+            raise TrainerError("no gradient was accumulated since the last optimizer step")
+        for group in self.optimizer.param_groups:
+            group["lr"] = adam.learning_rate
+            group["betas"] = (adam.beta1, adam.beta2)
+            group["eps"] = adam.eps
+            group["weight_decay"] = adam.weight_decay
+        try:
+            with self._explained("the optimizer step"):
+                norm = self._check_gradient(adam.grad_clip_norm)
+                self.optimizer.step()
+        finally:
+            self.drop_gradient()
+        self.step += 1
+        return norm
+
+    def drop_gradient(self) -> None:
+        """Forget what was accumulated."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _checked_groups(self, items: Sequence[Item]) -> list[list[int]]:
         check_items(
             items, vocabulary=self.facts.vocabulary, context_length=self.facts.context_length
         )
-        groups = micro_batches(items, self.config.max_batch_tokens)
-        if not groups:
-            raise RecordError("no token of the batch is trained; skip it instead of updating")
-        self.optimizer.zero_grad(set_to_none=True)
+        return micro_batches(items, self.config.max_batch_tokens)
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Raise torch's errors as the trainer's."""
         try:
-            sums = TokenSums()
-            for group in groups:
-                self._accumulate(items, group, sums, on_policy=on_policy)
-                if stop.is_set():
-                    raise Stopped
-            norm = self._check_gradient()
-            rate = self._step()
+            yield
         except torch.OutOfMemoryError as error:
             raise TrainerError(
                 f"out of memory at {self.config.max_batch_tokens} tokens per micro-batch; lower "
@@ -192,32 +304,31 @@ class Learner:
         except RuntimeError as error:
             if isinstance(error, TrainerError | OffPolicyError):
                 raise
-            raise TrainerError(f"the update failed: {error}") from error
-        finally:
-            self.optimizer.zero_grad(set_to_none=True)
-        return {**sums.metrics(), "grad_norm": norm, "learning_rate": rate}
+            raise TrainerError(f"{what} failed: {error}") from error
 
-    def _accumulate(
-        self, items: Sequence[Item], group: list[int], sums: TokenSums, *, on_policy: bool
-    ) -> None:
-        """Add one micro-batch's gradient."""
+    def _losses(
+        self, items: Sequence[Item], group: list[int], sums: TokenSums, loss: LossConfig
+    ) -> tuple[_Rectangle, Tensor, Tensor]:
+        """Log probabilities and losses of one micro-batch's generated tokens, both (N,)."""
         rectangle = self._rectangle([items[index] for index in group])
         logprobs = self._logprobs(rectangle)
-        losses = token_loss(logprobs, rectangle.behaviour, rectangle.advantages, self.config.loss)
-        sums.add(losses, logprobs, rectangle.behaviour, self.config.loss)
-        reads_behaviour = self.config.loss.name != "cross_entropy"
-        if on_policy and reads_behaviour and not sums.gap_max <= self.config.logprob_tolerance:
-            raise OffPolicyError(self._disagreement(rectangle, logprobs, group, sums))
+        losses = token_loss(logprobs, rectangle.behaviour, rectangle.advantages, loss)
+        sums.add(losses, logprobs, rectangle.behaviour, loss)
+        return rectangle, logprobs, losses
+
+    def _backward(self, losses: Tensor, sums: TokenSums, *, backward: bool = True) -> None:
+        """Add one micro-batch's gradient."""
         if not math.isfinite(sums.loss):
             raise TrainerError(
                 f"the loss is {sums.loss} (largest |learner - behaviour| {sums.gap_max:.3g} nats); "
                 "nothing was changed"
             )
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        if backward:
+            losses.sum().backward()  # type: ignore[no-untyped-call]
 
-    def _check_gradient(self) -> float:
-        """Clip it if asked to; its norm before that."""
-        limit = self.config.grad_clip_norm or math.inf
+    def _check_gradient(self, limit: float) -> float:
+        """Clip it unless ``limit`` is 0; its norm before that."""
+        limit = limit or math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), limit))
         if not math.isfinite(norm):
             raise TrainerError(f"the gradient's norm is {norm}; nothing was changed")
@@ -256,17 +367,12 @@ class Learner:
 
     def forward_logprobs(self, items: Sequence[Item]) -> list[NDArray[np.float64]]:
         """The learner's log probability of each generated target, by item; no gradient."""
-        check_items(
-            items, vocabulary=self.facts.vocabulary, context_length=self.facts.context_length
-        )
         results = [np.zeros(0) for _ in items]
+        groups = self._checked_groups(items)
         with torch.no_grad():
-            for group in micro_batches(items, self.config.max_batch_tokens):
+            for group in groups:
                 rectangle = self._rectangle([items[index] for index in group])
-                values = self._logprobs(rectangle).double().cpu().numpy()
-                rows = rectangle.row.cpu().numpy()
-                for row, index in enumerate(group):
-                    results[index] = values[rows == row]
+                _scatter(results, group, rectangle, self._logprobs(rectangle))
         return results
 
     def _rectangle(self, items: Sequence[Item]) -> _Rectangle:
@@ -316,7 +422,19 @@ class Learner:
 
     def snapshot(self) -> Snapshot:
         """The current weights, merged; shares what LoRA does not touch, and nothing else."""
-        changes: dict[tuple[str, str], LowRank | Dense] = {}
+        return Snapshot(merged_copy(self._template, self._changes()), self.facts, self.step)
+
+    def frozen_changes(self) -> Changes:
+        """What the current weights add to the base: a copy, for ``merged_copy`` at any time."""
+        return {
+            name: attrs.evolve(change, down=change.down.clone(), up=change.up.clone())
+            if isinstance(change, LowRank)
+            else change
+            for name, change in self._changes().items()
+        }
+
+    def _changes(self) -> Changes:
+        changes: Changes = {}
         for name, module in self.model.get_base_model().named_modules():
             if ADAPTER not in getattr(module, "lora_A", ()):
                 continue
@@ -326,9 +444,9 @@ class Learner:
                 )
             else:
                 changes[name, "weight"] = LowRank(
-                    module.lora_A[ADAPTER].weight,
-                    module.lora_B[ADAPTER].weight,
+                    module.lora_A[ADAPTER].weight.detach(),
+                    module.lora_B[ADAPTER].weight.detach(),
                     module.scaling[ADAPTER],
                     module.fan_in_fan_out,
                 )
-        return Snapshot(merged_copy(self._template, changes), self.facts, self.step)
+        return changes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -15,7 +14,16 @@ from transformers.cache_utils import Cache
 from focus_adapter_local._cache import attends_to_everything
 from focus_core.errors import DataError
 
-__all__ = ["Dense", "LowRank", "ModelFacts", "Snapshot", "facts_of", "merged_copy", "share"]
+__all__ = [
+    "Changes",
+    "Dense",
+    "LowRank",
+    "ModelFacts",
+    "Snapshot",
+    "facts_of",
+    "merged_copy",
+    "share",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -167,15 +175,17 @@ class Dense:
         return (weight.to(wide) + self.delta.to(wide)).to(weight.dtype)
 
 
+Changes = dict[tuple[str, str], LowRank | Dense]
+"""Of some weights, by names of a module and of its parameter."""
+
+
 @torch.no_grad()
-def merged_copy(
-    template: nn.Module, changes: Mapping[tuple[str, str], LowRank | Dense]
-) -> nn.Module:
+def merged_copy(template: nn.Module, changes: Changes) -> nn.Module:
     """The template with weights changed, sharing every tensor that is not.
 
     Args:
         template: A model without adapters.
-        changes: By names of a module and of its parameter.
+        changes: What to add to it; none are the template itself.
     """
     model = share(template)
     for (name, parameter), change in changes.items():

@@ -1,0 +1,419 @@
+"""The protocol over HTTP: routes, retries that are recognised, and faults at the door.
+
+Besides the protocol's routes under ``/api/v1`` there are, for tests and dry runs,
+``GET /loopback/stats``, ``POST /loopback/faults`` (``{"faults": ["asample:3=429", ...]}``) and
+``DELETE /loopback/faults``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from focus_adapter_tinker.loopback.backend import Backend
+from focus_adapter_tinker.loopback.faults import Fault, Faults
+from focus_adapter_tinker.loopback.futures import Answer, Futures
+from focus_adapter_tinker.loopback.wire import read_training
+from focus_core.errors import TrainerError, UsageError
+
+__all__ = ["Server"]
+
+Body = dict[str, Any]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+V = TypeVar("V")
+
+_LONG_POLL = 20.0
+"""Seconds a client waits for a result before it asks again; the SDK gives up after 45."""
+_MOST_BYTES = 64 * 1024 * 1024
+_FAULT: web.RequestKey[Fault | None] = web.RequestKey("fault")
+
+
+class Server:
+    """Routes to a backend.
+
+    Args:
+        backend: Does the work.
+        faults: Specs of the faults that are on from the start.
+        compress: Whether clients are told to compress training requests.
+    """
+
+    def __init__(self, backend: Backend, faults: Faults, *, compress: bool = False) -> None:
+        self._backend = backend
+        self._faults = faults
+        self._compress = compress
+        self._futures = Futures()
+        self._finished: dict[str, str | None] = {}
+        self.app = web.Application(client_max_size=_MOST_BYTES, middlewares=[self._door])
+        self.app.on_shutdown.append(self._shutdown)
+        post, get = self.app.router.add_post, self.app.router.add_get
+        for path, handler in {
+            "client/config": self._client_config,
+            "client/dynamic_config": self._client_dynamic_config,
+            "create_session": self._create_session,
+            "session_heartbeat": self._session_heartbeat,
+            "sessions/{session_id}/finish": self._finish,
+            "telemetry": self._telemetry,
+            "create_model": self._create_model,
+            "get_info": self._get_info,
+            "weights_info": self._weights_info,
+            "forward_backward": self._forward_backward,
+            "optim_step": self._optim_step,
+            "save_weights": self._save_weights,
+            "save_weights_for_sampler": self._save_weights_for_sampler,
+            "load_weights": self._load_weights,
+            "create_sampling_session": self._create_sampling_session,
+            "asample": self._asample,
+            "retrieve_future": self._retrieve_future,
+            "cancel_future": self._cancel_future,
+        }.items():
+            post(f"/api/v1/{path}", handler, name=handler.__name__[1:])
+        get("/api/v1/healthz", self._healthz, name="healthz")
+        get(
+            "/api/v1/get_server_capabilities",
+            self._get_server_capabilities,
+            name="get_server_capabilities",
+        )
+        get("/api/v1/samplers/{session_id}", self._get_sampler, name="get_sampler")
+        get("/loopback/stats", self._stats)
+        post("/loopback/faults", self._add_faults)
+        self.app.router.add_delete("/loopback/faults", self._clear_faults)
+
+    async def _shutdown(self, _: web.Application) -> None:
+        await self._futures.close()
+
+    # The door
+
+    @web.middleware
+    async def _door(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count, let faults strike, and tell the client of its mistakes."""
+        route = request.match_info.route.name
+        if route is None:
+            return await _told(handler, request)
+        self._backend.stats.request(route)
+        fault = self._faults.strike(route)
+        request[_FAULT] = fault
+        if fault is not None and fault.status is not None:
+            return _error(fault.status, f"fault {fault.spec}")
+        if fault is not None and fault.kind == "drop":
+            return await _hang_up(request)
+        response = await _told(handler, request)
+        if fault is not None and fault.kind == "lost":
+            return await _hang_up(request)
+        if fault is not None and fault.kind == "timeout":
+            return await _hang_up(request, after=fault.seconds)
+        return response
+
+    # Control
+
+    async def _stats(self, request: web.Request) -> web.Response:
+        counts = self._backend.stats.as_dict()
+        faults = {fault.spec: fault.struck for fault in self._faults.active}
+        ends = dict(self._finished)
+        return web.json_response(
+            {**counts, "pending": self._futures.pending, "faults": faults, "sessions": ends}
+        )
+
+    async def _add_faults(self, request: web.Request) -> web.Response:
+        body = await _json(request)
+        self._faults.add([str(spec) for spec in _field(body, "faults", list)])
+        return web.json_response({})
+
+    async def _clear_faults(self, request: web.Request) -> web.Response:
+        self._faults.clear()
+        return web.json_response({})
+
+    # Sessions
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _get_server_capabilities(self, request: web.Request) -> web.Response:
+        supported = {
+            "model_name": self._backend.options.model,
+            "max_context_length": self._backend.facts.context_length,
+            "trainable": True,
+            "sampleable": True,
+        }
+        return web.json_response({"supported_models": [supported]})
+
+    async def _client_config(self, request: web.Request) -> web.Response:
+        return web.json_response({"proto_compress_fwdbwd": self._compress})
+
+    async def _client_dynamic_config(self, request: web.Request) -> web.Response:
+        return web.json_response({"sample_cancel_enabled": True})
+
+    async def _telemetry(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "accepted"})
+
+    async def _create_session(self, request: web.Request) -> web.Response:
+        session_id = str(uuid.uuid4())
+        self._finished[session_id] = None
+        return web.json_response({"type": "create_session", "session_id": session_id})
+
+    async def _session_heartbeat(self, request: web.Request) -> web.Response:
+        self._check_session(_field(await _json(request), "session_id", str))
+        return web.json_response({"type": "session_heartbeat"})
+
+    async def _finish(self, request: web.Request) -> web.Response:
+        session_id, body = request.match_info["session_id"], await _json(request)
+        if session_id not in self._finished:
+            raise web.HTTPNotFound(text=f"no session {session_id}")
+        if self._finished[session_id] is None:
+            self._finished[session_id] = str(_field(body, "reason", dict).get("type"))
+        return web.Response(status=204)
+
+    def _check_session(self, session_id: str) -> None:
+        if session_id not in self._finished:
+            raise web.HTTPNotFound(text=f"no session {session_id}")
+        if self._finished[session_id] is not None:
+            raise web.HTTPGone(text=f"session {session_id} has finished")
+
+    def _check_model(self, model_id: str) -> None:
+        if model_id not in self._backend.models:
+            raise web.HTTPNotFound(text=f"no model {model_id}")
+        self._check_session(model_id.split(":", 1)[0])
+
+    # Models
+
+    async def _create_model(self, request: web.Request) -> web.Response:
+        body = await _json(request)
+        session_id, number = _field(body, "session_id", str), _field(body, "model_seq_id", int)
+        base_model, lora = _field(body, "base_model", str), body.get("lora_config") or {}
+        self._check_session(session_id)
+        model_id = f"{session_id}:train:{number}"
+        return self._promise(
+            request,
+            model_id,
+            lambda _: self._backend.create_model(model_id, base_model, lora),
+            model_id=model_id,
+        )
+
+    async def _get_info(self, request: web.Request) -> web.Response:
+        model_id = _field(await _json(request), "model_id", str)
+        self._check_model(model_id)
+        model = self._backend.models[model_id]
+        # SDK 0.38 loads the tokenizer of ``model_data.model_name``, others that of tokenizer_id.
+        return web.json_response(
+            {
+                "type": "get_info",
+                "model_id": model_id,
+                "model_name": model.base_model,
+                "model_data": {
+                    "arch": self._backend.options.model,
+                    "model_name": str(self._backend.tokenizer),
+                    "tokenizer_id": str(self._backend.tokenizer),
+                },
+                "is_lora": True,
+                "lora_rank": model.learner.config.lora_rank,
+            }
+        )
+
+    async def _weights_info(self, request: web.Request) -> web.Response:
+        path = _field(await _json(request), "tinker_path", str)
+        state = json.loads((self._backend.checkpoint(path) / "state.json").read_text())
+        options = state["options"]
+        return web.json_response(
+            {"base_model": options["base_model"], "is_lora": True, "lora_rank": options["rank"]}
+        )
+
+    async def _forward_backward(self, request: web.Request) -> web.Response:
+        compressed = request.headers.get("Content-Encoding") == "zstd"
+        training = read_training(await request.read(), compressed=compressed)
+
+        def work(fault: str | None) -> Awaitable[Answer]:
+            return self._backend.forward_backward(training, fault=fault)
+
+        return self._operation(request, training.model_id, training.seq_id, work)
+
+    async def _optim_step(self, request: web.Request) -> web.Response:
+        return await self._json_operation(request, self._backend.optim_step)
+
+    async def _save_weights(self, request: web.Request) -> web.Response:
+        return await self._json_operation(request, self._backend.save_weights)
+
+    async def _load_weights(self, request: web.Request) -> web.Response:
+        return await self._json_operation(request, self._backend.load_weights)
+
+    async def _save_weights_for_sampler(self, request: web.Request) -> web.Response:
+        async def save(model_id: str, seq_id: int, body: Body) -> Answer:
+            number = body.get("sampling_session_seq_id")
+            session = f"{model_id.split(':', 1)[0]}:sample:{number}"
+            return await self._backend.save_weights_for_sampler(
+                model_id, seq_id, body.get("path"), session
+            )
+
+        return await self._json_operation(request, save)
+
+    async def _json_operation(
+        self, request: web.Request, work: Callable[[str, int, Body], Awaitable[Answer]]
+    ) -> web.Response:
+        body = await _json(request)
+        model_id, seq_id = _field(body, "model_id", str), _field(body, "seq_id", int)
+        return self._operation(request, model_id, seq_id, lambda _: work(model_id, seq_id, body))
+
+    def _operation(
+        self,
+        request: web.Request,
+        model_id: str,
+        seq_id: int,
+        work: Callable[[str | None], Awaitable[Answer]],
+    ) -> web.Response:
+        """Take up an operation of a model, in the order of ``seq_id``."""
+        self._check_model(model_id)
+        if seq_id < 1:
+            raise UsageError(f"seq_id is {seq_id}; the operations of a model count from 1")
+        self._backend.models[model_id].turns.arrive(seq_id)
+
+        async def in_turn(fault: str | None) -> Answer:
+            if fault != "fail":
+                return await work(fault)
+
+            def fail(_: object) -> Answer:
+                raise TrainerError("a fault was switched on")
+
+            answer: Answer = await self._backend.in_turn(model_id, seq_id, fail)
+            return answer
+
+        return self._promise(request, (model_id, seq_id), in_turn, model_id=model_id)
+
+    # Sampling
+
+    async def _create_sampling_session(self, request: web.Request) -> web.Response:
+        body = await _json(request)
+        session_id = _field(body, "session_id", str)
+        self._check_session(session_id)
+        sampling = f"{session_id}:sample:{_field(body, 'sampling_session_seq_id', int)}"
+        weights = self._backend.weights(body.get("model_path"), body.get("base_model"))
+        self._backend.open_session(sampling, weights)
+        return web.json_response(
+            {"type": "create_sampling_session", "sampling_session_id": sampling}
+        )
+
+    async def _get_sampler(self, request: web.Request) -> web.Response:
+        sampling = request.match_info["session_id"]
+        self._check_sampling_session(sampling)
+        weights, _ = self._backend.sessions[sampling]
+        # The SDK loads the tokenizer from what is called the base model here.
+        return web.json_response(
+            {
+                "sampler_id": sampling,
+                "base_model": str(self._backend.tokenizer),
+                "model_path": weights.path,
+            }
+        )
+
+    def _check_sampling_session(self, sampling: str) -> None:
+        if sampling not in self._backend.sessions:
+            raise web.HTTPNotFound(text=f"no sampling session {sampling}")
+        self._check_session(sampling.split(":", 1)[0])
+
+    async def _asample(self, request: web.Request) -> web.Response:
+        body = await _json(request)
+        sampling, seq_id = _field(body, "sampling_session_id", str), _field(body, "seq_id", int)
+        self._check_sampling_session(sampling)
+
+        async def work(fault: str | None) -> Answer:
+            if fault == "fail":
+                raise TrainerError("a fault was switched on")
+            return await self._backend.sample(sampling, seq_id, body, fault=fault)
+
+        ids = [f"{sampling}:{seq_id}:{n}" for n in range(int(body.get("num_samples") or 1))]
+        return self._promise(request, (sampling, seq_id), work, sample_sequence_ids=ids)
+
+    # Results
+
+    def _promise(
+        self,
+        request: web.Request,
+        key: object,
+        work: Callable[[str | None], Awaitable[Answer]],
+        **more: Any,
+    ) -> web.Response:
+        """Take a request up unless it was before, and answer with its id."""
+        route, fault = str(request.match_info.route.name), request[_FAULT]
+        request_id = self._futures.known(key)
+        if request_id is None:
+            kind = None if fault is None else fault.kind
+            request_id = self._futures.take_up(
+                key,
+                route,
+                lambda: work(kind),
+                slow=(fault.seconds or 0.0) if fault is not None and kind == "slow" else 0.0,
+                retrieval_fault=self._faults.strike(f"{route}.result"),
+            )
+        return web.json_response({"request_id": request_id, **more})
+
+    async def _retrieve_future(self, request: web.Request) -> web.StreamResponse:
+        request_id = _field(await _json(request), "request_id", str)
+        pending = self._futures.find(request_id)
+        if pending is None:
+            return _error(410, f"no request {request_id}, or its result is gone")
+        fault = pending.fault
+        if fault is not None:
+            if fault.status != 410:
+                pending.fault = None
+            if fault.status is not None:
+                return _error(fault.status, f"fault {fault.spec}")
+            return await _hang_up(request, after=fault.seconds if fault.kind == "timeout" else 0.0)
+        await asyncio.wait([pending.task], timeout=_LONG_POLL)
+        if not pending.task.done():
+            still = {"type": "try_again", "request_id": request_id, "queue_state": "active"}
+            return web.json_response(still, status=408)
+        if pending.task.cancelled():
+            return _error(410, f"request {request_id} was cancelled")
+        answer = pending.task.result()
+        return web.Response(body=answer.body, content_type=answer.content_type)
+
+    async def _cancel_future(self, request: web.Request) -> web.Response:
+        pending = self._futures.find(_field(await _json(request), "request_id", str))
+        if pending is not None and pending.route == "asample":
+            pending.task.cancel()
+        return web.Response(status=204)
+
+
+async def _told(handler: Handler, request: web.Request) -> web.StreamResponse:
+    """The handler's response; a mistake of the client's as the protocol says it."""
+    try:
+        return await handler(request)
+    except UsageError as error:
+        return _error(400, str(error))
+    except web.HTTPException as error:
+        return _error(error.status, error.text or error.reason)
+
+
+def _error(status: int, detail: str) -> web.Response:
+    return web.json_response({"detail": detail}, status=status)
+
+
+async def _hang_up(request: web.Request, after: float | None = 0.0) -> web.StreamResponse:
+    """Close the connection unanswered, after some seconds or when the client has given up."""
+    loop = asyncio.get_running_loop()
+    end = None if after is None else loop.time() + after
+    while (transport := request.transport) is not None and not transport.is_closing():
+        if end is not None and loop.time() >= end:
+            transport.abort()
+            break
+        await asyncio.sleep(0.02 if end is None else min(0.02, max(end - loop.time(), 0)))
+    return web.Response(status=500)  # to a connection that is closed
+
+
+async def _json(request: web.Request) -> Body:
+    try:
+        body = json.loads(await request.read())
+    except ValueError as error:
+        raise UsageError(f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise UsageError("the body is no JSON object")
+    return body
+
+
+def _field(body: Body, name: str, kind: type[V]) -> V:
+    value = body.get(name)
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} is {value!r}; it must be of type {kind.__name__}")
+    return value
