@@ -82,7 +82,7 @@ class EnvContract(Contract):
     def test_env_has_the_methods(self) -> None:
         """An environment has reset and step, and snapshot and restore together or not at all."""
         env, _ = self.env()
-        require_methods(env, "Env", ("reset", "step"), awaited={"step"})
+        require_methods(env, "Env", ("reset", "step"), awaited={"step"}, either={"reset"})
         name = type(env).__name__
         require(
             hasattr(env, "snapshot") == hasattr(env, "restore"),
