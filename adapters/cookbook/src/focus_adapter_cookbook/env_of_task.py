@@ -24,8 +24,8 @@ class FocusEnv(Env):  # type: ignore[misc]  # untyped where the SDK is not insta
     """A FOCUS agent's environment, of single use.
 
     An action is one transition: at most as many tokens as the agent's context allows, which
-    ``rollout_limits`` tells the cookbook's runner. A turn that goes on is continued token for
-    token, so its transitions are one datum.
+    ``rollout_limits`` tells the cookbook's runner; so has a folding context's summary. A turn that
+    goes on is continued token for token, so its transitions are one datum.
 
     Args:
         agent: Whose environment, context and system prompt it is; its policy renders and decodes.

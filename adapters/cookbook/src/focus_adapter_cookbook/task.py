@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import attrs
 from tinker_cookbook.renderers.base import Renderer
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDatasetBuilder
+from tinker_cookbook.tokenizer_utils import get_tokenizer
 
 import focus_adapter_cookbook.chat  # registers the chat-template renderer  # noqa: F401
 from focus_adapter_cookbook.envs import CookbookEnv
@@ -46,6 +47,10 @@ class _Single(EnvGroupBuilder):  # type: ignore[misc]  # untyped where the SDK i
         return [self.make()]
 
 
+def _tokenizer(given: object) -> object:
+    return get_tokenizer(given) if isinstance(given, str) else given
+
+
 @attrs.define(eq=False)
 class CookbookTask:
     """Problems are the groups of a cookbook dataset.
@@ -63,18 +68,18 @@ class CookbookTask:
         branch: Whether states are branched, by replaying their actions. Without, a group's
             rollouts are independent and their returns compared.
         copy_env: Copies an environment between two actions, instead of replaying them.
-        tokenizer: For stop conditions that are texts.
+        tokenizer: For stop conditions that are texts: one, or the model it belongs to.
     """
 
-    builder: Any = None
+    builder: str | object | None = None
     options: dict[str, Any] = attrs.field(factory=dict)
     max_tokens: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
     segment_tokens: int | None = attrs.field(default=256)
     max_transitions: int = attrs.field(default=64, validator=attrs.validators.ge(1))
     critic: float = 0.5
     branch: bool = True
-    copy_env: Any = None
-    tokenizer: Any = None
+    copy_env: Callable[[Any], Any] | None = None
+    tokenizer: str | object | None = attrs.field(default=None, converter=_tokenizer)
     _made: tuple[Any, Any] | None = attrs.field(default=None, init=False, repr=False)
 
     @segment_tokens.validator
