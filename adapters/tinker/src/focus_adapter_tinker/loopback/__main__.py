@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--fault", action="append", default=[], metavar="ROUTE:N=KIND", help="repeatable")
     add("--seed", type=int, help="makes sampling reproducible")
     add("--device", default="cpu", help="as the local trainer's")
-    add("--dtype", default="float32", help="as the local trainer's")
+    add("--dtype", default="float32", choices=("float32", "float64", "bfloat16"), help="as there")
     add("--threads", type=int, help="CPU threads of each thread that samples, learns or scores")
     add("--max-batch-tokens", type=int, default=2048, help="tokens of one backward pass")
     add("--patience", type=float, default=30.0, help="seconds to wait for a missing operation")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 from collections.abc import Callable
@@ -34,6 +35,9 @@ from focus_core.errors import UsageError
 __all__ = ["Backend", "Options"]
 
 T = TypeVar("T")
+
+_SESSIONS = 16
+"""Sampling sessions kept whose weights have no path; one-step-asynchronous training needs two."""
 
 _PATH = re.compile(r"tinker://([A-Za-z0-9:_-]+)/(weights|sampler_weights)/([A-Za-z0-9._-]+)")
 
@@ -94,6 +98,7 @@ class Backend:
         self.stats = Stats()
         self.models: dict[str, TrainedModel] = {}
         self.sessions: dict[str, tuple[Weights, int]] = {}
+        self._opened = 0
         self._saved: dict[str, Weights] = {}
         self._learning = ThreadPoolExecutor(1, "loopback-learner", self._start_thread)
         self._scoring = ThreadPoolExecutor(1, "loopback-scorer", self._start_thread)
@@ -123,7 +128,19 @@ class Backend:
         rank = int(lora.get("rank", 32))
         if rank < 1:
             raise UsageError(f"the LoRA rank is {rank}; it must be above 0")
-        seed = lora.get("seed")
+        learner = await self._new_learner(rank, lora.get("seed"))
+        self._add_model(model_id, base_model, learner)
+        return json_answer(model_id=model_id, type="create_model")
+
+    async def create_from_state(self, model_id: str, body: dict[str, Any]) -> Answer:
+        """A new adapter as it was saved, in one request (SDK 0.38)."""
+        saved = self.saved_options(str(body.get("path")))
+        learner = await self._new_learner(saved["rank"], None)
+        await self._in_learner(lambda: self._load(learner, body))
+        self._add_model(model_id, body.get("base_model") or saved["base_model"], learner)
+        return json_answer(path=body["path"], model_id=model_id, type="load_weights")
+
+    async def _new_learner(self, rank: int, seed: int | None) -> Learner:
         if seed is None:
             own = self.options.seed
             seed = random.getrandbits(31) if own is None else own + len(self.models)
@@ -133,10 +150,11 @@ class Backend:
         def make() -> Learner:
             return Learner(LoadedModel(files, share(model), self._loaded.tokenizer), config)
 
-        learner = await self._in_learner(make)
+        return await self._in_learner(make)
+
+    def _add_model(self, model_id: str, base_model: str, learner: Learner) -> None:
         turns = Turns(self.options.patience, learner.drop_gradient)
         self.models[model_id] = TrainedModel(model_id, base_model, learner, turns)
-        return json_answer(model_id=model_id, type="create_model")
 
     async def in_turn(self, model_id: str, seq_id: int, work: Callable[[TrainedModel], Any]) -> Any:
         """Run one operation of a model in the learner's thread, when its turn comes."""
@@ -172,12 +190,17 @@ class Backend:
 
     # Checkpoints
 
-    def checkpoint(self, path: str) -> Path:
-        """The directory of saved training state.
+    def saved_options(self, path: str) -> dict[str, Any]:
+        """``base_model`` and ``rank`` of saved training state.
 
         Raises:
             UsageError: It is no path of such, or was never saved here.
         """
+        state = json.loads((self._checkpoint(path) / "state.json").read_text(encoding="utf-8"))
+        options: dict[str, Any] = state["options"]
+        return options
+
+    def _checkpoint(self, path: str) -> Path:
         found = _PATH.fullmatch(path)
         if found is None or found[2] != "weights":
             raise UsageError(f"{path!r} is no path of saved state: tinker://MODEL/weights/NAME")
@@ -185,6 +208,16 @@ class Backend:
         if not directory.is_dir():
             raise UsageError(f"no state was saved at {path!r}")
         return directory
+
+    def _load(self, learner: Learner, body: dict[str, Any]) -> None:
+        directory = self._checkpoint(str(body.get("path")))
+        saved = checkpoint.read_state(
+            directory,
+            model=self.options.model,
+            lora_rank=learner.config.lora_rank,
+            lora_alpha=ALPHA,
+        )
+        checkpoint.restore(learner, saved, optimizer=bool(body.get("optimizer")))
 
     def _directory(self, model_id: str, name: str) -> Path:
         if name.startswith("."):
@@ -216,14 +249,7 @@ class Backend:
         """Weights, and the optimizer if asked for, from disk."""
 
         def work(model: TrainedModel) -> Answer:
-            directory = self.checkpoint(body["path"])
-            saved = checkpoint.read_state(
-                directory,
-                model=self.options.model,
-                lora_rank=model.learner.config.lora_rank,
-                lora_alpha=ALPHA,
-            )
-            checkpoint.restore(model.learner, saved, optimizer=bool(body.get("optimizer")))
+            self._load(model.learner, body)
             return json_answer(path=body["path"], model_id=model_id, type="load_weights")
 
         answer: Answer = await self.in_turn(model_id, seq_id, work)
@@ -249,8 +275,27 @@ class Backend:
     # Sampling
 
     def open_session(self, session_id: str, weights: Weights) -> None:
-        """Open a sampling session; the same one twice is one."""
-        self.sessions.setdefault(session_id, (weights, len(self.sessions)))
+        """Open a sampling session; the same one twice is one.
+
+        Weights without a path can be reached through their session only, and no client says
+        when it is done with one: the oldest that nobody samples are forgotten.
+        """
+        if session_id in self.sessions:
+            return
+        self.sessions[session_id] = (weights, self._opened)
+        self._opened += 1
+        passing = [
+            key for key, (each, _) in self.sessions.items() if each.changes and each.path is None
+        ]
+        for key in passing[: max(len(passing) - _SESSIONS, 0)]:
+            if not self.sessions[key][0].users:
+                del self.sessions[key]
+
+    def end_session(self, session_id: str) -> None:
+        """Forget the models and sampling sessions of a session that has finished."""
+        for ids in (self.models, self.sessions):
+            for key in [key for key in ids if key.split(":", 1)[0] == session_id]:
+                del ids[key]
 
     def weights(self, path: str | None, base_model: str | None) -> Weights:
         """What a sampling session asks for.

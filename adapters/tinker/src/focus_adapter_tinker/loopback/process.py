@@ -28,8 +28,8 @@ _SECRETS = ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD")
 class Loopback:
     """Starts ``python -m focus_adapter_tinker.loopback`` and stops it.
 
-    Use it with ``with``; a server whose owner was killed stops by itself. Starting loads a model
-    (seconds) and blocks, so in a coroutine use a thread::
+    Use it with ``with``, or call ``start`` and ``stop``, which block for seconds, in a thread; a
+    server whose owner was killed stops by itself::
 
         with Loopback(model="tiny") as server:
             client = tinker.ServiceClient(base_url=server.base_url, api_key="tml-loopback")
@@ -74,6 +74,11 @@ class Loopback:
         return None if self._process is None else self._process.pid
 
     def __enter__(self) -> Loopback:
+        """Start, as ``start`` does."""
+        self.start()
+        return self
+
+    def start(self) -> None:
         """Start, and wait until the server answers.
 
         Raises:
@@ -98,7 +103,6 @@ class Loopback:
         except BaseException:
             self.stop()
             raise
-        return self
 
     def __exit__(
         self,
@@ -142,8 +146,9 @@ class Loopback:
         """What the server wrote to its standard error so far."""
         if self._log is None:
             return ""
-        self._log.seek(0)
-        return self._log.read().decode(errors="replace")
+        # Not seek and read: the server writes at the same position of the same open file.
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
     def stop(self) -> None:
         """Stop the server, and wait for its end."""

@@ -165,6 +165,7 @@ class Server:
             raise web.HTTPNotFound(text=f"no session {session_id}")
         if self._finished[session_id] is None:
             self._finished[session_id] = str(_field(body, "reason", dict).get("type"))
+            self._backend.end_session(session_id)
         return web.Response(status=204)
 
     def _check_session(self, session_id: str) -> None:
@@ -174,24 +175,27 @@ class Server:
             raise web.HTTPGone(text=f"session {session_id} has finished")
 
     def _check_model(self, model_id: str) -> None:
+        self._check_session(model_id.split(":", 1)[0])
         if model_id not in self._backend.models:
             raise web.HTTPNotFound(text=f"no model {model_id}")
-        self._check_session(model_id.split(":", 1)[0])
 
     # Models
 
     async def _create_model(self, request: web.Request) -> web.Response:
         body = await _json(request)
-        session_id, number = _field(body, "session_id", str), _field(body, "model_seq_id", int)
         base_model, lora = _field(body, "base_model", str), body.get("lora_config") or {}
-        self._check_session(session_id)
-        model_id = f"{session_id}:train:{number}"
+        model_id = self._new_model_id(body)
         return self._promise(
             request,
             model_id,
             lambda _: self._backend.create_model(model_id, base_model, lora),
             model_id=model_id,
         )
+
+    def _new_model_id(self, body: Body) -> str:
+        session_id = _field(body, "session_id", str)
+        self._check_session(session_id)
+        return f"{session_id}:train:{_field(body, 'model_seq_id', int)}"
 
     async def _get_info(self, request: web.Request) -> web.Response:
         model_id = _field(await _json(request), "model_id", str)
@@ -214,9 +218,7 @@ class Server:
         )
 
     async def _weights_info(self, request: web.Request) -> web.Response:
-        path = _field(await _json(request), "tinker_path", str)
-        state = json.loads((self._backend.checkpoint(path) / "state.json").read_text())
-        options = state["options"]
+        options = self._backend.saved_options(_field(await _json(request), "tinker_path", str))
         return web.json_response(
             {"base_model": options["base_model"], "is_lora": True, "lora_rank": options["rank"]}
         )
@@ -237,7 +239,16 @@ class Server:
         return await self._json_operation(request, self._backend.save_weights)
 
     async def _load_weights(self, request: web.Request) -> web.Response:
-        return await self._json_operation(request, self._backend.load_weights)
+        body = await _json(request)
+        if body.get("session_id") is None:
+            return await self._json_operation(request, self._backend.load_weights)
+        model_id = self._new_model_id(body)
+        return self._promise(
+            request,
+            model_id,
+            lambda _: self._backend.create_from_state(model_id, body),
+            model_id=model_id,
+        )
 
     async def _save_weights_for_sampler(self, request: web.Request) -> web.Response:
         async def save(model_id: str, seq_id: int, body: Body) -> Answer:
@@ -308,9 +319,9 @@ class Server:
         )
 
     def _check_sampling_session(self, sampling: str) -> None:
-        if sampling not in self._backend.sessions:
-            raise web.HTTPNotFound(text=f"no sampling session {sampling}")
         self._check_session(sampling.split(":", 1)[0])
+        if sampling not in self._backend.sessions:
+            raise web.HTTPNotFound(text=f"no sampling session {sampling}, or it is long past")
 
     async def _asample(self, request: web.Request) -> web.Response:
         body = await _json(request)
