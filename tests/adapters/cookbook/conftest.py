@@ -4,15 +4,19 @@ import importlib.util
 
 import pytest
 
-if importlib.util.find_spec("tinker_cookbook") is None:
-    collect_ignore_glob = ["test_*.py"]
+MISSING = importlib.util.find_spec("tinker_cookbook") is None
 
 
-def pytest_report_header():
-    """Say why there are no tests."""
-    if importlib.util.find_spec("tinker_cookbook") is None:
-        return "tests/adapters/cookbook: left out, tinker_cookbook is not installed"
-    return None
+class LeftOut(pytest.Module):
+    """A module that is not imported, as what it imports is not there."""
+
+    def collect(self):
+        pytest.skip("tinker_cookbook is not installed", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    """Skip every module without the cookbook, and say why."""
+    return LeftOut.from_parent(parent, path=module_path) if MISSING else None
 
 
 @pytest.fixture(autouse=True)
