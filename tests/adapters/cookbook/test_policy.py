@@ -75,6 +75,23 @@ def test_one_without_max_tokens_is_cut_to_the_request(renderer):
     assert (len(one.tokens), one.stop_reason) == (9, "length")
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_function_is_a_completer_too(renderer, takes):
+    double, asked = Uniform([4, 6]), []
+
+    async def bounded(model_input, stop, **more):
+        asked.append(more)
+        return double.say(stop, 9)
+
+    async def plain(model_input, stop):
+        return await bounded(model_input, stop)
+
+    policy = CompleterPolicy(bounded if takes else plain, renderer)
+    (one,) = generate(policy, SamplingParams(max_tokens=4))
+    assert len(one.tokens) == 4
+    assert asked == [{"max_tokens": 4} if takes else {}]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

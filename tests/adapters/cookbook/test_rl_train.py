@@ -12,6 +12,7 @@ pytest.importorskip("focus_adapter_tinker", reason="the loopback is in focus-ada
 
 from focus_adapter_cookbook import FocusDatasetBuilder
 from focus_adapter_tinker.loopback import Loopback
+from focus_task_arithmetic import ArithmeticTask
 from tinker_cookbook.rl import train
 
 
@@ -34,12 +35,12 @@ def calm(monkeypatch):
     root.setLevel(level)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async", "stream"])
 def test_three_steps_on_arithmetic(server, calm, tiny, tmp_path, mode):
     groups = 3
+    task = {"task": "arithmetic", "options": {"segment_tokens": "40", "max_tokens": "40"}}
     builder = FocusDatasetBuilder(
-        task="arithmetic",
-        options={"levels": "3", "segment_tokens": "40", "max_tokens": "40"},
+        **({"task": ArithmeticTask(segment_tokens=40)} if mode == "stream" else task),
         model_name_for_tokenizer=tiny,
         batch_size=groups,
         group_size=2,
@@ -61,6 +62,11 @@ def test_three_steps_on_arithmetic(server, calm, tiny, tmp_path, mode):
         # Nothing is too old, as the cookbook does not sample again what it discards at the end.
         async_config=train.AsyncConfig(max_steps_off_policy=3, groups_per_batch=groups)
         if mode == "async"
+        else None,
+        stream_minibatch_config=train.StreamMinibatchConfig(
+            groups_per_batch=groups, num_minibatches=groups
+        )
+        if mode == "stream"
         else None,
     )
     before = server.stats()["routes"].get("optim_step", 0)

@@ -43,7 +43,7 @@ class CompleterPolicy(Chat):
         self.completer = completer
         self.version = version
         self.context_length = context_length
-        parameters = inspect.signature(completer.__call__).parameters
+        parameters = inspect.signature(completer).parameters
         self._bounded = "max_tokens" in parameters or any(
             parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
         )
