@@ -87,7 +87,7 @@ class Loopback:
         """
         if self._process is not None:
             raise TrainerError("the loopback is running already")
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # until stop()
         environment = {name: x for name, x in os.environ.items() if name not in _SECRETS}
         # A session of its own: what interrupts the program must not take the server from under it.
         self._process = subprocess.Popen(
