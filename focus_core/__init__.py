@@ -22,7 +22,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "agent.tools": ("BadCall", "Parsed", "Tool", "ToolCall", "ToolState"),
     "agent.workspace": ("Workspace",),
     "collect": ("Collection", "Collector", "Failure", "collect_records"),
-    "critic": ("Critic",),
+    "critic": ("Critic", "VLLMCritic"),
     "errors": (
         "CollectionError",
         "CriticError",

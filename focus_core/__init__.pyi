@@ -32,6 +32,7 @@ from focus_core.collect import Collector as Collector
 from focus_core.collect import Failure as Failure
 from focus_core.collect import collect_records as collect_records
 from focus_core.critic import Critic as Critic
+from focus_core.critic import VLLMCritic as VLLMCritic
 from focus_core.errors import CollectionError as CollectionError
 from focus_core.errors import CriticError as CriticError
 from focus_core.errors import DataError as DataError

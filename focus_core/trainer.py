@@ -24,7 +24,8 @@ class Trainer(Protocol):
     time the cancellation leaves it, as far as the trainer can know.
 
     Optional attribute: ``capabilities``, a set of flags. ``"merges-spans"``: its losses are sums
-    over tokens, so it is given one record per path instead of one per edge.
+    over tokens, so it is given one record per path instead of one per edge. Optional method:
+    ``summary() -> str | None``, what ``focus train`` prints at the end of a run.
     """
 
     async def __aenter__(self) -> Trainer:

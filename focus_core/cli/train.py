@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -176,6 +177,13 @@ def train(
             "search.max_concurrency=1.  [default: 0]",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Run everything on this machine, where the trainer can: nothing is spent or kept.",
+        ),
+    ] = False,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -212,10 +220,24 @@ def train(
     }
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     asked["settings"] = settings(set_, model=model, learning_rate=learning_rate)
-    _train(asked, run_dir, resume, json)
+    if not dry_run:
+        _train(asked, run_dir, resume, json)
+        return
+    from focus_core.errors import UsageError
+
+    if resume is not None:
+        raise UsageError("--dry-run would change the run that --resume names; try another run")
+    with tempfile.TemporaryDirectory(prefix="focus-dry-run-") as folder:
+        _train(asked, run_dir or Path(folder, "run"), None, json, dry_run=True)
 
 
-def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, json: bool) -> None:
+def _train(
+    asked: dict[str, Any],
+    run_dir: Path | None,
+    resume: Path | None,
+    json: bool,
+    dry_run: bool = False,
+) -> None:
     import attrs
 
     from focus_core.cli.display import JsonLines, Keeper, display
@@ -234,7 +256,7 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
         raise UsageError("--steps and --epochs both say when to stop; give one of them")
     plugins = load_plugins()
     start = Progress()
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"dry_run": True} if dry_run else {}
     if resume is not None:
         if run_dir is not None:
             raise UsageError("--resume continues in its own directory; leave --run-dir out")
@@ -269,14 +291,20 @@ def _train(asked: dict[str, Any], run_dir: Path | None, resume: Path | None, jso
             if dropped := directory.rewind() + (recorder.dropped if recorder else []):
                 print(f"dropped what came after the checkpoint: {', '.join(dropped)}", file=out)
             directory.configure(attrs.evolve(config, steps=start.batch + config.steps))
-        print(f"run directory: {path} (go on later with: focus train --resume {path})", file=out)
+        later = "" if dry_run else f" (go on later with: focus train --resume {path})"
+        print(f"run directory: {path}{later}", file=out)
         observers = Observers(
             [display(out), *(resolve(spec)() for spec, _ in plugins.specs("observer").values())],
             required=[Keeper(directory), *([JsonLines(sys.stdout)] if json else [])],
         )
-        reports = run(
-            train(prepared, directory, start=start, observers=observers, recorder=recorder)
-        )
+        try:
+            reports = run(
+                train(prepared, directory, start=start, observers=observers, recorder=recorder)
+            )
+        finally:
+            summary = getattr(prepared.trainer, "summary", None)
+            if summary is not None and (text := summary()):
+                print(text, file=out)
     if len(reports) < config.steps:
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "

@@ -16,6 +16,8 @@ __all__ = ["RunConfig", "parse_settings"]
 
 _SECRET = re.compile(r"api_?key|secret|password|credential", re.IGNORECASE)
 SECTIONS = ("task", "search", "recipe", "trainer")
+_SHORT = {"group_size": "recipe"}
+"""Options that may be given without their section."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +61,7 @@ class RunConfig:
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
-    """``KEY=VALUE`` pairs by section.
+    """``KEY=VALUE`` pairs by section; ``group_size`` alone is the recipe's.
 
     Raises:
         UsageError: A pair without ``=`` or without a section.
@@ -69,6 +71,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         section, dot, name = key.strip().partition(".")
+        if equals and section in _SHORT and not dot:
+            section, dot, name = _SHORT[section], ".", section
         if not equals or not dot or not name:
             raise UsageError(
                 f"--set {pair!r}: write SECTION.NAME=VALUE, for example task.segment_tokens=24"

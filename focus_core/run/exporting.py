@@ -133,14 +133,14 @@ def _plain(value: Any) -> Any:
         return {_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    for form in ("model_dump", "tolist"):  # pydantic; arrays and tensors, also as dataclasses
+        if callable(getattr(value, form, None)) and not isinstance(value, type):
+            return _plain(getattr(value, form)())
     if attrs.has(type(value)):
         names = [field.name for field in attrs.fields(type(value))]
         return {name: _plain(getattr(value, name)) for name in names}
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    for form in ("model_dump", "tolist"):  # pydantic; arrays and tensors
-        if callable(getattr(value, form, None)) and not isinstance(value, type):
-            return _plain(getattr(value, form)())
     raise TypeError(f"a {type(value).__name__} is among its parts")
 
 

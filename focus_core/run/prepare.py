@@ -183,6 +183,8 @@ def open_trainer(plugins: Plugins, config: RunConfig, options: Mapping[str, Any]
     known = options_of(resolve(plugins.find("trainer", config.trainer)))
     if "resume_from" in options and "resume_from" not in known:
         raise UsageError(f"trainer {config.trainer!r} cannot continue from a checkpoint")
+    if "dry_run" in options and "dry_run" not in known:
+        raise UsageError(f"trainer {config.trainer!r} has no dry run; leave --dry-run out")
     extra = {name: value for name, value in options.items() if name in known}
     return plugins.open_trainer(config.trainer, {**extra, **config.options("trainer")})
 

@@ -1,6 +1,7 @@
 """Arrows point one way, the core needs no trainer, and start-up imports what it uses."""
 
 import ast
+import copy
 import functools
 import json
 import subprocess
@@ -86,7 +87,8 @@ def test_no_module_of_the_core_imports_itself_in_a_circle():
     """Over imports at the top of modules; one inside a function is late, not circular."""
     edges = {}
     for name, tree in MODULES.items():
-        top = ast.Module([n for n in tree.body if not isinstance(n, ast.FunctionDef)], [])
+        late = ast.FunctionDef
+        top = ast.Module([copy.deepcopy(n) for n in tree.body if not isinstance(n, late)], [])
         for node in ast.walk(top):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 node.body = [ast.Pass()]

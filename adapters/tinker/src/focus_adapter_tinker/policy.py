@@ -1,0 +1,185 @@
+"""A Tinker sampling client as the core's ``Policy``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from focus_adapter_tinker import _sdk
+from focus_adapter_tinker.profiles import Reading, read_profile, render
+from focus_adapter_tinker.usage import Usage
+from focus_core.errors import DeadlineError, FocusError, GenerationError, TrainerError, UsageError
+from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
+
+__all__ = ["TinkerPolicy", "load_tokenizer"]
+
+SAMPLE_TIMEOUT = 1800.0
+"""Seconds after which a sampling request without an answer is called off."""
+
+
+class TinkerPolicy:
+    """Samples a frozen snapshot of weights through its sampling client.
+
+    The tokenizer renders chats and decodes; sampled tokens are never encoded again. The profile is
+    checked on it here, before the first sample.
+
+    Args:
+        sampling_client: A ``tinker.SamplingClient``; it stays with its owner.
+        model: Name of the model, for messages.
+        profile: How replies are read: ``token_chunk`` (the default), ``chat``, ``hermes`` or
+            ``qwen-xml``.
+        tokenizer: The model's; by default the sampling client's own, loaded here, which may take
+            a request and block.
+        version: Names the snapshot.
+        context_length: Most tokens of prompt and reply together; ``None``: unlimited.
+        timeout: Seconds a request may take.
+        usage: Counts what is asked for.
+
+    Attributes:
+        end_tokens: Ids that end a turn: the tokenizer's end of text, and what its chat template
+            writes after a finished reply.
+
+    Raises:
+        UsageError: The tokenizer does not fit the profile.
+    """
+
+    def __init__(
+        self,
+        sampling_client: Any,
+        *,
+        model: str | None = None,
+        profile: str | None = None,
+        tokenizer: Any = None,
+        version: int | str = 0,
+        context_length: int | None = None,
+        timeout: float = SAMPLE_TIMEOUT,
+        usage: Usage | None = None,
+        reading: Reading | None = None,
+    ) -> None:
+        named = model or "of the sampling client"
+        self.tokenizer = tokenizer or load_tokenizer(sampling_client, named)
+        self.reading = reading or read_profile(self.tokenizer, profile, named)
+        self.end_tokens = self.reading.end_tokens
+        self.version = version
+        self.context_length = context_length
+        self._client: Any = sampling_client
+        self._timeout = timeout
+        self._usage = usage or Usage()
+        self._lock = threading.Lock()  # tokenizers are not thread-safe
+
+    def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
+        """Render with the model's chat template, up to where the assistant speaks.
+
+        Raises:
+            UsageError: The template refuses these messages.
+        """
+        with self._lock:
+            return PreparedPrompt(render(self.tokenizer, messages, UsageError))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of these tokens, special ones included, spaces as they are."""
+        with self._lock:
+            text: str = self.tokenizer.decode(
+                [int(token) for token in tokens],
+                skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
+            )
+        return text
+
+    async def generate(
+        self, tokens: Sequence[int], params: SamplingParams, n: int = 1
+    ) -> list[Generation]:
+        """Sample ``n`` continuations in one request.
+
+        Tinker's log probabilities ignore temperature, ``top_p`` and ``top_k``: train on samples
+        drawn at 1, 1 and 0, the defaults. Waiting requests are retried by the SDK.
+
+        Raises:
+            GenerationError: The prompt is empty or fills the context; or the answer has no log
+                probabilities, too few, or some that are not finite, or holds no token.
+            DeadlineError: No answer in time.
+            TrainerError: The request failed, or the policy was closed.
+        """
+        if self._client is None:
+            raise TrainerError(f"policy {self.version} was closed; sample the newest one")
+        if n < 1:
+            raise GenerationError(f"n is {n}; ask for at least one continuation")
+        prompt = [int(token) for token in tokens]
+        if not prompt:
+            raise GenerationError("the prompt is empty; a model continues at least one token")
+        room = params.max_tokens
+        if self.context_length is not None:
+            room = min(room, self.context_length - len(prompt))
+        if room < 1:
+            raise GenerationError(
+                f"a prompt of {len(prompt)} tokens leaves no room in the model's context of "
+                f"{self.context_length}"
+            )
+        response = await self._ask(prompt, params, room, n)
+        if len(response.sequences) != n:
+            raise GenerationError(
+                f"Tinker returned {len(response.sequences)} sequences, {n} were asked for"
+            )
+        found = [_generation(sequence, room) for sequence in response.sequences]
+        self._usage.sampled(
+            prompt=len(prompt), sampled=sum(len(each.tokens) for each in found), n=n
+        )
+        return found
+
+    async def _ask(self, prompt: list[int], params: SamplingParams, room: int, n: int) -> Any:
+        from tinker import types
+
+        # Naming stop tokens turns the server's implicit ones off, so all of them are named.
+        asked = types.SamplingParams(
+            max_tokens=room,
+            seed=params.seed,
+            stop=sorted({*self.end_tokens, *params.stop}),
+            temperature=params.temperature,
+            top_k=params.top_k or -1,
+            top_p=params.top_p,
+        )
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                return await _sdk.sample(self._client, types.ModelInput.from_ints(prompt), n, asked)
+        except FocusError:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise DeadlineError(
+                    f"Tinker gave no sample within {self._timeout:g} s; it was called off"
+                ) from error
+            raise TrainerError(f"sampling failed: {_sdk.explain(error)}") from error
+
+    async def aclose(self) -> None:
+        """Sample no more; the client stays with its owner."""
+        self._client = None
+
+
+def load_tokenizer(sampling_client: Any, model: str) -> Any:
+    """The tokenizer of a sampling client; may take a request, and block.
+
+    Raises:
+        TrainerError: It cannot be loaded.
+    """
+    try:
+        return sampling_client.get_tokenizer()
+    except Exception as error:
+        raise TrainerError(
+            f"the tokenizer of model {model!r} cannot be loaded: {_sdk.explain(error)}"
+        ) from error
+
+
+def _generation(sequence: Any, room: int) -> Generation:
+    """A sampled sequence, checked.
+
+    Raises:
+        GenerationError: It cannot be trained on.
+    """
+    tokens = sequence.tokens
+    if not len(tokens):
+        raise GenerationError("Tinker returned a sequence without tokens")
+    generation = Generation(list(tokens), sequence.logprobs, str(sequence.stop_reason))  # type: ignore[arg-type]
+    check_generation(generation, max_tokens=room)
+    return generation

@@ -1,0 +1,302 @@
+"""The trainer ``tinker``: options, the session with Tinker, and dry runs. Imports the SDK late."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from focus_adapter_tinker import _sdk
+from focus_adapter_tinker.losses import CLIPPED, SUMS, check_loss
+from focus_adapter_tinker.usage import Prices, Usage
+from focus_core.errors import TrainerError, UsageError
+from focus_core.records import ActorRecord, Batch
+from focus_core.trainer import RunStatus
+from focus_core.waiting import in_thread
+
+if TYPE_CHECKING:
+    from focus_adapter_tinker.client_trainer import ClientTrainer
+    from focus_adapter_tinker.policy import TinkerPolicy
+
+__all__ = ["TinkerTrainer"]
+
+_LOG = logging.getLogger(__name__)
+_CLOSING = 10.0
+"""Seconds to wait for Tinker to take note of a session's end; a thread goes on trying."""
+
+
+@attrs.define(kw_only=True, eq=False, slots=False)
+class TinkerTrainer:
+    """Samples and learns on Tinker.
+
+    The API key comes from ``TINKER_API_KEY`` (or what ``tinker auth login`` stored); it is no
+    option, so that no configuration holds it. Options are checked on construction; entering opens
+    the session and the training client.
+
+    Attributes:
+        model: Tinker's name of the base model.
+        learning_rate: Adam's step size.
+        loss: ``ppo``, ``importance_sampling``, ``cispo``, ``cross_entropy`` or ``gspo``.
+        clip_low_threshold: Least ratio that ppo, cispo and gspo let through.
+        clip_high_threshold: Largest ratio that ppo, cispo and gspo let through.
+        lora_rank: Rank of the adapter.
+        seed: Of the adapter's initial weights.
+        beta1: Adam's decay of the gradient's mean.
+        beta2: Adam's decay of the gradient's square.
+        eps: Adam's epsilon.
+        weight_decay: Decoupled (AdamW).
+        grad_clip_norm: Largest norm of the whole gradient; 0 does not clip.
+        profile: How replies are read; see ``TinkerPolicy``.
+        context_length: Most tokens of prompt and reply together; ``None``: what Tinker says of
+            the model, if it does.
+        project: Tinker's id of the project; ``None`` is ``TINKER_PROJECT_ID``, if set.
+        base_url: Of another server; ``None`` is ``TINKER_BASE_URL``, if set, or Tinker itself.
+        checkpoint_ttl: Seconds Tinker keeps a saved state; ``None``: for ever.
+        resume_from: Path of a saved state, weights and optimizer, to continue from.
+        logprob_tolerance: Largest mean difference between learner and sampler, in nats, that an
+            update on the current weights accepts.
+        update_timeout: Seconds an update, a snapshot or a save may take.
+        sample_timeout: Seconds a sampling request may take.
+        prices: A dated price file, for costs in reports; see ``Prices.read``.
+        price_prompt: Instead of a file: dollars per million prompt tokens.
+        price_sampled: Dollars per million sampled tokens.
+        price_trained: Dollars per million trained tokens.
+        dry_run: Run against a server on this machine that speaks Tinker's protocol, and spend
+            nothing; ``focus train --dry-run`` sets it.
+        dry_run_model: What that server samples and trains: ``tiny``, ``smollm2`` or a directory.
+    """
+
+    capabilities: ClassVar[frozenset[str]]
+
+    model: str = ""
+    learning_rate: float = 1e-4
+    loss: str = "ppo"
+    clip_low_threshold: float = 0.8
+    clip_high_threshold: float = 1.2
+    lora_rank: int = attrs.field(default=32, validator=attrs.validators.ge(1))
+    seed: int | None = None
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-12
+    weight_decay: float = 0.0
+    grad_clip_norm: float = 0.0
+    profile: str | None = None
+    context_length: int | None = None
+    project: str | None = None
+    base_url: str | None = None
+    checkpoint_ttl: int | None = None
+    resume_from: str | None = None
+    logprob_tolerance: float = 0.25
+    update_timeout: float = 3600.0
+    sample_timeout: float = 1800.0
+    prices: str | None = None
+    price_prompt: float | None = None
+    price_sampled: float | None = None
+    price_trained: float | None = None
+    dry_run: bool = False
+    dry_run_model: str = "tiny"
+
+    usage: Usage = attrs.field(init=False)
+    _stack: contextlib.AsyncExitStack | None = attrs.field(default=None, init=False)
+    _length: int | None = attrs.field(default=None, init=False)
+    _service: Any = attrs.field(default=None, init=False)
+    _inner: ClientTrainer | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what would fail later.
+
+        Raises:
+            UsageError: An option is missing or out of range.
+            DataError: The price file cannot be used.
+        """
+        if not self.model:
+            raise UsageError("give the base model that Tinker should train: --model NAME")
+        check_loss(self.loss, self._loss_config())
+        for name in ("learning_rate", "eps", "update_timeout", "sample_timeout"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be above 0")
+        for name in ("weight_decay", "grad_clip_norm", "logprob_tolerance"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be 0 or more")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be in [0, 1)")
+        if self.checkpoint_ttl is not None and self.checkpoint_ttl < 3600:
+            raise UsageError(
+                f"checkpoint_ttl is {self.checkpoint_ttl}; Tinker keeps a state for an hour (3600) "
+                "or longer"
+            )
+        self.capabilities = frozenset(  # type: ignore[misc]  # of the loss that was chosen
+            {"merges-spans", "resumes"} if self.loss in SUMS else {"resumes"}
+        )
+        self.usage = Usage(self._prices())
+
+    def _loss_config(self) -> dict[str, float] | None:
+        if self.loss not in CLIPPED:
+            return None
+        return {
+            "clip_low_threshold": self.clip_low_threshold,
+            "clip_high_threshold": self.clip_high_threshold,
+        }
+
+    def _prices(self) -> Prices | None:
+        single = {
+            name: getattr(self, f"price_{name}")
+            for name in ("prompt", "sampled", "trained")
+            if getattr(self, f"price_{name}") is not None
+        }
+        if self.prices is None:
+            return Prices(**single) if single else None
+        return attrs.evolve(Prices.read(self.prices, self.model), **single)
+
+    # Life cycle
+
+    async def __aenter__(self) -> TinkerTrainer:
+        """Open the session and the training client, with the SDK's blocking calls in a thread.
+
+        Raises:
+            UsageError: There is no API key.
+            TrainerError: Tinker cannot be reached, or does not take the model or the state.
+        """
+        if self._stack is not None:
+            raise TrainerError("the trainer was entered before; make a new one")
+        self._stack = contextlib.AsyncExitStack()
+        try:
+            options = await self._connection()
+            async with _sdk.within(self.update_timeout, f"Tinker does not open {self.model!r}"):
+                client = await _sdk.in_thread(lambda: self._open(options), self.update_timeout)
+            self._inner = self._around(client)
+        except BaseException as error:
+            await self.close("errored" if isinstance(error, Exception) else "interrupted")
+            raise
+        return self
+
+    async def _connection(self) -> dict[str, Any]:
+        """Keywords of the service client; in a dry run, of one for a server started here."""
+        options: dict[str, Any] = {}
+        if self.base_url is not None:
+            options["base_url"] = self.base_url
+        if self.dry_run:
+            options = await self._start_loopback()
+        return options
+
+    async def _start_loopback(self) -> dict[str, Any]:
+        from focus_adapter_tinker.loopback import Loopback
+
+        assert self._stack is not None  # the caller made it
+        loopback = Loopback(model=self.dry_run_model)
+        self._stack.push_async_callback(in_thread, loopback.stop)
+        await in_thread(loopback.__enter__)
+        return {"base_url": loopback.base_url, "api_key": "tml-dry-run"}
+
+    def _open(self, options: Mapping[str, Any]) -> Any:
+        """In a thread: the training client; asks for the context's length on the way."""
+        import tinker
+
+        try:
+            self._service = service = tinker.ServiceClient(project_id=self.project, **options)
+            if self.resume_from is not None and not self.dry_run:
+                made = service.create_training_client_from_state_with_optimizer(self.resume_from)
+            else:
+                made = service.create_lora_training_client(
+                    base_model=self.model, rank=self.lora_rank, seed=self.seed
+                )
+            client = _sdk.resolved(made)
+            self._length = self.context_length or _sdk.context_length(
+                service, self.model, **options
+            )
+            return client
+        except tinker.TinkerError as error:
+            if "api_key" in str(error) and not os.environ.get("TINKER_API_KEY"):
+                raise UsageError(
+                    "there is no API key for Tinker: set TINKER_API_KEY, or try the run without "
+                    "one: --dry-run"
+                ) from error
+            raise
+
+    def _around(self, client: Any) -> ClientTrainer:
+        from focus_adapter_tinker.client_trainer import ClientTrainer
+        from focus_adapter_tinker.update import Optimization
+
+        adam = ("learning_rate", "beta1", "beta2", "eps", "weight_decay", "grad_clip_norm")
+        return ClientTrainer(
+            client=client,
+            model=self.model,
+            profile=self.profile,
+            how=Optimization(
+                loss_fn=self.loss,
+                loss_fn_config=self._loss_config(),
+                adam={name: getattr(self, name) for name in adam},
+                timeout=self.update_timeout,
+                logprob_tolerance=self.logprob_tolerance,
+            ),
+            sample_timeout=self.sample_timeout,
+            context_length=self._length,
+            checkpoint_ttl=self.checkpoint_ttl,
+            usage=self.usage,
+        )
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session, if the run has not."""
+        if kind is None:
+            status: RunStatus = "success"
+        else:
+            status = "errored" if issubclass(kind, Exception) else "interrupted"
+        await self.close(status)
+
+    async def close(self, status: RunStatus) -> None:
+        """End the session, saying how it ended; a Tinker that does not listen is only logged."""
+        service, self._service = self._service, None
+        self._inner = None
+        end = getattr(service, "close", None)  # SDK 0.25 has none
+        try:
+            if end is not None:
+                await _sdk.in_thread(lambda: _sdk.resolved(end(status)), _CLOSING)
+        except Exception as error:
+            _LOG.warning("Tinker was not told that the session ended: %s", _sdk.explain(error))
+        finally:
+            if self._stack is not None:
+                await self._stack.aclose()
+
+    # The Trainer protocol
+
+    async def publish_policy(self) -> TinkerPolicy:
+        """A frozen snapshot of the learner's weights."""
+        return await self._entered().publish_policy()
+
+    def convert(self, records: Sequence[ActorRecord | Mapping[str, Any]]) -> list[Any]:
+        """One Tinker datum per record."""
+        from focus_adapter_tinker.datums import to_datum
+
+        return [to_datum(record, loss_fn=self.loss) for record in records]
+
+    async def update(self, batch: Batch) -> dict[str, float]:
+        """One optimizer step, sent once; see ``ClientTrainer.update``."""
+        return await self._entered().update(batch)
+
+    async def save_state(self, name: str) -> str:
+        """Weights and optimizer, kept by Tinker; returns the path that resumes from them."""
+        return await self._entered().save_state(name)
+
+    # Beyond the protocol
+
+    def summary(self) -> str | None:
+        """What the run asked for, step by step; ``focus train`` prints it at the end."""
+        if self.dry_run:
+            return f"dry run: nothing was sent to Tinker\n{self.usage.table()}"
+        return self.usage.table() if self.usage.prices is not None else None
+
+    def _entered(self) -> ClientTrainer:
+        if self._inner is None:
+            raise TrainerError("the trainer is not running; use it within 'async with'")
+        return self._inner
