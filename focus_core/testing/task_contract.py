@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from focus_core.agent.agent import Agent
 from focus_core.collect import Collection, Collector
 from focus_core.errors import FocusError, UsageError
 from focus_core.export import export_actor, export_critic
@@ -118,7 +119,7 @@ class TaskContract(EnvContract):
     async def test_prompts_render(self) -> None:
         """The chat of every problem can be rendered: known roles, text as content."""
         for problem in self._problems()[: self.sample]:
-            chat, tokens = await self._rendered(problem)
+            agent, chat = await self._begun_by_agent(problem)
             for message in chat:
                 require(
                     message["role"] in ("system", "user", "assistant", "tool"),
@@ -128,7 +129,7 @@ class TaskContract(EnvContract):
                     isinstance(message["content"], str),
                     f"problem {problem.id!r}: the content {message['content']!r:.60} is not text",
                 )
-            require(len(tokens), f"problem {problem.id!r} renders to no token")
+            require(len(agent.render(chat)), f"problem {problem.id!r} renders to no token")
 
     @contract()
     async def test_the_label_stays_out_of_the_prompt(self) -> None:
@@ -246,14 +247,14 @@ class TaskContract(EnvContract):
         return problems
 
     async def _chat(self, problem: Problem) -> tuple[Any, ...]:
-        return (await self._rendered(problem))[0]
+        return (await self._begun_by_agent(problem))[1]
 
-    async def _rendered(self, problem: Problem) -> tuple[tuple[Any, ...], Sequence[int]]:
-        """The first messages of a problem, and their tokens."""
+    async def _begun_by_agent(self, problem: Problem) -> tuple[Agent, tuple[Any, ...]]:
+        """A problem's agent, and the first messages it sees."""
         collector = self.subject().collector_for(self.policy(), problem)
         async with collector:
-            chat = await collector.agent.first_messages(self._of(collector.agent.env), problem)
-            return chat, collector.agent.render(chat)
+            agent = collector.agent
+            return agent, await agent.first_messages(self._of(agent.env), problem)
 
     async def _collected(self, problem: Problem, policy: Policy) -> Collection:
         collector = self.subject().collector_for(policy, problem)
