@@ -18,6 +18,8 @@ from focus_core.agent.folding import Folding as Folding
 from focus_core.agent.processes import ProcessExecution as ProcessExecution
 from focus_core.agent.rollout import Rollout as Rollout
 from focus_core.agent.rollout import Turn as Turn
+from focus_core.agent.sandbox import Sandbox as Sandbox
+from focus_core.agent.sandbox import SandboxResult as SandboxResult
 from focus_core.agent.tool_env import ToolEnv as ToolEnv
 from focus_core.agent.tools import BadCall as BadCall
 from focus_core.agent.tools import Parsed as Parsed
@@ -104,6 +106,7 @@ from focus_core.sources import read_rows as read_rows
 from focus_core.specs import ConverterSpec as ConverterSpec
 from focus_core.specs import LaneSpec as LaneSpec
 from focus_core.specs import ObserverSpec as ObserverSpec
+from focus_core.specs import SandboxSpec as SandboxSpec
 from focus_core.specs import TaskSpec as TaskSpec
 from focus_core.specs import TrainerSpec as TrainerSpec
 from focus_core.task import CollectorFor as CollectorFor

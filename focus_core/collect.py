@@ -176,7 +176,8 @@ class Collector:
         async with Collector(agent, critic=Critic.constant(0.5)) as collector:
             collection = await collector.collect(problem)
 
-    It closes the execution service it opened, and neither policy nor critic.
+    It closes the execution service it opened and its environment (``aclose``, where it has one),
+    and neither policy nor critic.
 
     Args:
         agent: The policy in its environment.
@@ -240,11 +241,15 @@ class Collector:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close what was opened here."""
+        """Close what was opened here, and the environment if it can be closed."""
         self._stage = "closed"
         execution, self._execution = self._execution, None
-        if execution is not None and self.agent.execution is None:
-            await execution.aclose()
+        try:
+            if hasattr(self.agent.env, "aclose"):
+                await self.agent.env.aclose()
+        finally:
+            if execution is not None and self.agent.execution is None:
+                await execution.aclose()
 
     def render_context(self, tree: Tree, node: int) -> Any:
         """The critic's context of a state."""
@@ -282,6 +287,8 @@ class Collector:
         self._stage = "collected"
         growth = Growth(self, self._execution, problem, key, workspace, fail_fast)
         await growth.run()
+        if hasattr(self.agent.env, "conclude") and not (fail_fast and growth.failures):
+            await _conclude(self.agent.env, growth.tree, problem)
         return Collection(
             growth.tree,
             problem,
@@ -293,6 +300,26 @@ class Collector:
             self,
             decisions=growth.decisions,
         )
+
+
+async def _conclude(env: Any, tree: Tree, problem: Problem) -> None:
+    """Add to finished rollouts what their environment finds by comparing them.
+
+    Raises:
+        CollectionError: It could not say, or said something else than one finite number each.
+    """
+    leaves = [node for node in tree.edges() if tree.kind[node] == TERMINAL]
+    if not leaves:
+        return
+    name = f"problem {problem.id!r}: {type(env).__name__}.conclude"
+    try:
+        more = [float(value) for value in await env.conclude([Rollout(tree, n) for n in leaves])]
+    except Exception as error:
+        raise CollectionError(f"{name}: {type(error).__name__}: {error}") from error
+    if len(more) != len(leaves) or not np.isfinite(more).all():
+        raise CollectionError(f"{name} gave {more} for {len(leaves)} rollouts; one number each")
+    for node, value in zip(leaves, more, strict=True):
+        tree.reward[node] += value
 
 
 async def collect_records(

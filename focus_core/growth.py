@@ -114,7 +114,7 @@ class Growth:
         running: set[asyncio.Task[None]] = set()
         try:
             try:
-                self._plant()
+                await self._plant()
             except (Exception, SystemExit) as error:  # the user's environment, policy or critic
                 self._fail("environment", ROOT, -1, error)
                 self.stopped = self.stopped or "the root could not be made"
@@ -148,11 +148,11 @@ class Growth:
             await _cancelled(running)
             self._forget()
 
-    def _plant(self) -> None:
+    async def _plant(self) -> None:
         """Make the root: reset the environment, render its prompt, ask for its value."""
         agent = self._agent
         env = agent.new_env(self._execution, self._workspace)
-        messages = agent.first_messages(env, self._problem)
+        messages = await agent.first_messages(env, self._problem)
         self.tree = Tree(
             agent.first_prompt(messages),
             messages=messages,
@@ -241,13 +241,13 @@ class Growth:
     async def _act_out(self, now: _Continuation) -> None:
         """Act from the source until the rollout is done or cut."""
         tree, agent = self.tree, self._agent
-        env = self._restored(now.source)
+        env = await self._restored(now.source)
         prefix: list[int] = tree.prefix(now.source).tolist()
         while True:
             now.stage = "generation"
             asked = tree.fold[now.at] == ASKED
             seed = self._seed(now.launch, len(now.chain))
-            generation = await agent.say(prefix, seed, fold=asked)
+            generation = await agent.say(prefix, seed, fold=asked, env=env)
             self.counts["transitions"] += 1
             self.counts["tokens"] += len(generation.tokens)
             self._frontier.generated()
@@ -270,7 +270,7 @@ class Growth:
             if tree.kind[now.at] != OPEN:
                 return
 
-    def _restored(self, source: int) -> Any:
+    async def _restored(self, source: int) -> Any:
         """The environment as it was at a state, this continuation's own."""
         tree, agent = self.tree, self._agent
         if agent.forkable:
@@ -278,7 +278,7 @@ class Growth:
             plainly(env, "restore", tree.snapshot[source])
             return env
         env = agent.new_env(self._execution, self._workspace)
-        if agent.first_messages(env, self._problem) != tree.messages[ROOT]:
+        if await agent.first_messages(env, self._problem) != tree.messages[ROOT]:
             raise ValueError(
                 f"{type(env).__name__}.reset gave other messages the second time; make it "
                 "deterministic, or give the environment snapshot() and restore()"

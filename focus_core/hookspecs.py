@@ -36,7 +36,14 @@ if TYPE_CHECKING:
         StepFinished,
         UpdateStarted,
     )
-    from focus_core.specs import ConverterSpec, LaneSpec, ObserverSpec, TaskSpec, TrainerSpec
+    from focus_core.specs import (
+        ConverterSpec,
+        LaneSpec,
+        ObserverSpec,
+        SandboxSpec,
+        TaskSpec,
+        TrainerSpec,
+    )
     from focus_core.trainer import Trainer
 
 __all__ = ["Hooks", "hookimpl", "hookspec", "new_manager"]
@@ -74,6 +81,11 @@ class Hooks:
     @hookspec
     def focus_observers(self) -> Sequence[ObserverSpec]:
         """Observers of every run in this process."""
+        raise NotImplementedError
+
+    @hookspec
+    def focus_sandboxes(self) -> Sequence[SandboxSpec]:
+        """Kinds of sandbox for code that a policy wrote."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)

@@ -26,6 +26,7 @@ from focus_core.specs import (
     ConverterSpec,
     LaneSpec,
     ObserverSpec,
+    SandboxSpec,
     Spec,
     TaskSpec,
     TrainerSpec,
@@ -49,6 +50,7 @@ _KINDS: Mapping[str, tuple[type[Spec], str]] = {
     "lane": (LaneSpec, "focus-lane-{}"),
     "converter": (ConverterSpec, "focus-adapter-{}"),
     "observer": (ObserverSpec, "focus-observer-{}"),
+    "sandbox": (SandboxSpec, "focus-adapter-{}"),
 }
 
 
@@ -113,16 +115,17 @@ class Plugins:
         Raises:
             PluginError: Two plug-ins use one name, or a hook returned something else than specs.
         """
-        return cast("Mapping[str, tuple[Spec, str]]", getattr(self, f"_{kind}s"))
+        return cast("Mapping[str, tuple[Spec, str]]", getattr(self, f"_{_several(kind)}"))
 
-    _tasks = cached_property(lambda self: self._collect("tasks"))
-    _trainers = cached_property(lambda self: self._collect("trainers"))
-    _lanes = cached_property(lambda self: self._collect("lanes"))
-    _converters = cached_property(lambda self: self._collect("converters"))
-    _observers = cached_property(lambda self: self._collect("observers"))
+    _tasks = cached_property(lambda self: self._collect("task"))
+    _trainers = cached_property(lambda self: self._collect("trainer"))
+    _lanes = cached_property(lambda self: self._collect("lane"))
+    _converters = cached_property(lambda self: self._collect("converter"))
+    _observers = cached_property(lambda self: self._collect("observer"))
+    _sandboxes = cached_property(lambda self: self._collect("sandbox"))
 
-    def _collect(self, kinds: str) -> dict[str, tuple[Spec, str]]:
-        kind, found = kinds[:-1], dict[str, tuple[Spec, str]]()
+    def _collect(self, kind: str) -> dict[str, tuple[Spec, str]]:
+        kinds, found = _several(kind), dict[str, tuple[Spec, str]]()
         for implementation in getattr(self.manager.hook, f"focus_{kinds}").get_hookimpls():
             owner = self._owners[implementation.plugin_name]
             self.manager.trace(f"focus_{kinds}", owner)
@@ -219,6 +222,11 @@ def _meant(message: str) -> str:
     known = [name for name in vars(Hooks) if name.startswith("focus_")]
     found = re.search(r"unknown hook '(\w+)'", message)
     return closest(found.group(1), known) if found else ""
+
+
+def _several(kind: str) -> str:
+    """The kind's name in hooks."""
+    return f"{kind}es" if kind.endswith("x") else f"{kind}s"
 
 
 def _owner(point: EntryPoint) -> str:

@@ -7,7 +7,15 @@ from typing import Any
 
 import attrs
 
-__all__ = ["ConverterSpec", "LaneSpec", "ObserverSpec", "Spec", "TaskSpec", "TrainerSpec"]
+__all__ = [
+    "ConverterSpec",
+    "LaneSpec",
+    "ObserverSpec",
+    "SandboxSpec",
+    "Spec",
+    "TaskSpec",
+    "TrainerSpec",
+]
 
 
 def _tuple(names: Iterable[str]) -> tuple[str, ...]:
@@ -58,3 +66,7 @@ class ConverterSpec(Spec):
 
 class ObserverSpec(Spec):
     """Offers an object whose ``hookimpl`` methods observe a run; built anew for each run."""
+
+
+class SandboxSpec(Spec):
+    """Offers a coroutine function that opens a ``Sandbox``; its keyword parameters are options."""

@@ -11,11 +11,11 @@ from typing import Any
 import attrs
 
 from focus_core.agent.context import Context, Segments
-from focus_core.agent.env import Env, Reply, Transition, add_system
+from focus_core.agent.env import Env, Reply, Transition, add_system, reset
 from focus_core.agent.execution import Execution
 from focus_core.agent.folding import Folding
 from focus_core.agent.workspace import Workspace
-from focus_core.errors import FoldError, GenerationError
+from focus_core.errors import FoldError, GenerationError, UsageError
 from focus_core.policy import (
     Generation,
     Policy,
@@ -128,10 +128,26 @@ class Agent:
                 env.workspace = own.fork()
         return env
 
-    def first_messages(self, env: Env, problem: Problem) -> tuple[Any, ...]:
-        """Reset ``env`` and put the system prompt before its messages."""
-        messages = _chat(env, "reset", plainly(env, "reset", problem))
-        return messages if self.system_prompt is None else add_system(messages, self.system_prompt)
+    async def first_messages(self, env: Env, problem: Problem) -> tuple[Any, ...]:
+        """Reset ``env`` and put the system prompt before its messages.
+
+        Raises:
+            UsageError: There is a system prompt, and the messages carry their own tokens.
+        """
+        messages = _chat(env, "reset", await reset(env, problem))
+        if self.system_prompt is None:
+            return messages
+        if _exact(messages) is not None:
+            raise UsageError(
+                f"{type(env).__name__} gives its prompt as tokens, which a system prompt cannot "
+                "come before; leave system_prompt out"
+            )
+        return add_system(messages, self.system_prompt)
+
+    def render(self, messages: Sequence[Any]) -> Sequence[int]:
+        """Tokens of a chat: those its last message carries, else what the policy prepares."""
+        exact = _exact(messages)
+        return self._rendered(messages) if exact is None else exact
 
     @property
     def folding(self) -> Folding | None:
@@ -144,7 +160,7 @@ class Agent:
         Raises:
             FoldError: The context would have to fold what cannot be folded.
         """
-        tokens = self._rendered(messages)
+        tokens = self.render(messages)
         if self.folding is not None and self.folding.summarize is None:
             asked = self._rendered(self.folding.asked(messages))
             # One more for the end of a turn that is folded unfinished.
@@ -193,9 +209,20 @@ class Agent:
         return room if limit is None else max(0, min(room, limit - length))
 
     async def say(
-        self, prefix: Sequence[int], seed: int | None, *, fold: bool = False
+        self,
+        prefix: Sequence[int],
+        seed: int | None,
+        *,
+        fold: bool = False,
+        env: Any = None,
     ) -> Generation:
         """Sample one transition's tokens, or with ``fold`` a summary.
+
+        Args:
+            prefix: What to continue.
+            seed: Of this request.
+            fold: Whether a summary is asked for.
+            env: Whose ``room`` and ``stop`` bound the transition, where it has them.
 
         Raises:
             GenerationError: The prefix fills the policy's context, or the answer cannot be
@@ -207,7 +234,12 @@ class Agent:
                 f"{len(prefix)} tokens leave no room in the policy's context of "
                 f"{getattr(self.policy, 'context_length', None)}; shorten the prompt"
             )
-        params = attrs.evolve(self.sampling, max_tokens=room, seed=seed)
+        stop: Any = self.sampling.stop
+        if env is not None and not fold:
+            own = getattr(env, "room", None)
+            room = room if own is None else max(1, min(room, own))
+            stop = (*stop, *getattr(env, "stop", ()))
+        params = attrs.evolve(self.sampling, max_tokens=room, seed=seed, stop=stop)
         # A copy: what the policy does to its argument must not reach the record.
         answer: Any = self.policy.generate(list(prefix), params)
         name = type(self.policy).__name__
@@ -343,7 +375,7 @@ class Agent:
         with what was sampled, and starts a new sequence where it does not continue it.
         """
         chat = (*messages, self._assistant(turn), *transition.messages)
-        return chat, self._rendered(chat)
+        return chat, self.render(chat)
 
     def _assistant(self, turn: Sequence[int]) -> dict[str, str]:
         """A turn as a message: its text without the end token, which the template adds."""
@@ -352,3 +384,9 @@ class Agent:
         if said and said[-1] in ends:
             said.pop()
         return {"role": "assistant", "content": self.policy.decode(said)}
+
+
+def _exact(messages: Sequence[Any]) -> Sequence[int] | None:
+    """The prompt that the last message carries as tokens, if it does."""
+    last = messages[-1] if messages else None
+    return last.get("tokens") if isinstance(last, Mapping) else None

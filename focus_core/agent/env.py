@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
@@ -12,7 +12,7 @@ from focus_core.errors import UsageError
 from focus_core.policy import StopReason
 from focus_core.records import Problem
 
-__all__ = ["Env", "Reply", "ReplyEnv", "Said", "Transition", "add_system"]
+__all__ = ["Env", "Reply", "ReplyEnv", "Said", "Transition", "add_system", "reset"]
 
 
 @attrs.frozen
@@ -63,15 +63,31 @@ class Env(Protocol):
     unbranched. An attribute named ``execution`` is set to the agent's execution service on every
     copy. A method ``folded()`` is called when a context has been folded, and the policy begins a
     new turn whatever it was saying.
+
+    Further optional attributes, read before each transition: ``stop``, token ids that end the
+    policy's turn beside those of the sampling; ``room``, most tokens the next transition may have.
+    Further optional methods, both awaited, of the instance the collector was given:
+    ``conclude(rollouts)``, once the tree is grown, returns for each finished rollout what is added
+    to its last reward (rewards that compare rollouts); ``aclose()``, when the collector is left,
+    frees what the copies share. ``reset`` may be a coroutine function.
+
+    A last message with ``tokens`` carries the whole prompt, token for token: it is sent as it is,
+    and no template renders the chat. ``content`` is then for people to read.
     """
 
-    def reset(self, problem: Problem) -> Sequence[Any]:
+    def reset(self, problem: Problem) -> Sequence[Any] | Awaitable[Sequence[Any]]:
         """Start the problem; return the first messages (dicts with ``role`` and ``content``)."""
         ...
 
     async def step(self, reply: Reply) -> Transition:
         """Act on a reply. Grading happens here, awaited, never blocking the event loop."""
         ...
+
+
+async def reset(env: Any, problem: Problem) -> Any:
+    """What an environment's ``reset`` gives, whether it is awaited or not."""
+    messages = env.reset(problem)
+    return await messages if inspect.isawaitable(messages) else messages
 
 
 def add_system(messages: Sequence[Any], text: str, *, last: bool = False) -> tuple[Any, ...]:

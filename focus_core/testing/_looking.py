@@ -93,7 +93,14 @@ async def _longest_gap(over: asyncio.Event, tick: float = 0.01) -> float:
     return longest
 
 
-def require_methods(subject: object, kind: str, names: Iterable[str], *, awaited: Set[str]) -> None:
+def require_methods(
+    subject: object,
+    kind: str,
+    names: Iterable[str],
+    *,
+    awaited: Set[str],
+    either: Set[str] = frozenset(),
+) -> None:
     """A subject has a protocol's methods, and the right ones are coroutines."""
     for name in names:
         method = getattr(subject, name, None)
@@ -103,6 +110,8 @@ def require_methods(subject: object, kind: str, names: Iterable[str], *, awaited
             f"focus_core.{kind} describes",
         )
         is_async = inspect.iscoroutinefunction(method)
+        if name in either:
+            continue
         if name not in awaited:
             require(not is_async, f"{type(subject).__name__}.{name} is called, not awaited")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from focus_core.agent.agent import Agent
-from focus_core.agent.env import Reply, Transition
+from focus_core.agent.env import Reply, Transition, reset
 from focus_core.agent.execution import ThreadExecution
 from focus_core.policy import Policy, SamplingParams
 from focus_core.records import Problem
@@ -101,7 +101,7 @@ class EnvContract(Contract):
     def test_env_has_the_methods(self) -> None:
         """An environment has reset and step, and snapshot and restore together or not at all."""
         env, _ = self.env()
-        require_methods(env, "Env", ("reset", "step"), awaited={"step"})
+        require_methods(env, "Env", ("reset", "step"), awaited={"step"}, either={"reset"})
         name = type(env).__name__
         require(
             hasattr(env, "snapshot") == hasattr(env, "restore"),
@@ -109,15 +109,15 @@ class EnvContract(Contract):
         )
 
     @contract()
-    def test_reset_gives_messages(self) -> None:
+    async def test_reset_gives_messages(self) -> None:
         """Reset gives the chat's first messages, the same ones each time."""
         env, problem = self.env()
         name = type(env).__name__
-        first = _messages(name, "reset", self._copy().reset(problem))
+        first = _messages(name, "reset", await reset(self._copy(), problem))
         require(first, f"{name}.reset gave no message; the policy needs a prompt")
         again = self._copy()
-        again.reset(problem)
-        for messages in (again.reset(problem), self._copy().reset(problem)):
+        await reset(again, problem)
+        for messages in (await reset(again, problem), await reset(self._copy(), problem)):
             require(
                 form(tuple(messages)) == form(first),
                 f"{name}.reset gave other messages the second time; make it depend on the problem "
@@ -130,7 +130,7 @@ class EnvContract(Contract):
         env, problem = self.env()
         name = type(env).__name__
         env = self._copy()
-        env.reset(problem)
+        await reset(env, problem)
         for reply in await self._script():
             work = env.step(reply)
             require(
@@ -183,8 +183,8 @@ class EnvContract(Contract):
         replies = await self._script()
         alone = [await self._history(self._copy(), said) for said in (replies, replies[::-1])]
         one, other = self._two()
-        one.reset(problem)
-        other.reset(problem)
+        await reset(one, problem)
+        await reset(other, problem)
         found: list[list[Any]] = [[], []]
         for pair in zip(replies, replies[::-1], strict=True):
             for side, (copied, reply) in enumerate(zip((one, other), pair, strict=True)):
@@ -221,8 +221,8 @@ class EnvContract(Contract):
             if before and _over(before[-1]):
                 break
             branch.restore(twin.snapshot())  # of one that does not go on
-            straight = await self._history(original, replies[place:], reset=False)
-            restored = await self._history(branch, replies[place:], reset=False)
+            straight = await self._history(original, replies[place:], start=False)
+            restored = await self._history(branch, replies[place:], start=False)
             require(
                 restored == straight,
                 f"{name}, restored after {place} replies, went on otherwise than the original; "
@@ -281,10 +281,10 @@ class EnvContract(Contract):
         return made
 
     async def _history(
-        self, env: Any, replies: Sequence[Reply], *, reset: bool = True
+        self, env: Any, replies: Sequence[Reply], *, start: bool = True
     ) -> list[Any]:
-        if reset:
-            env.reset(self.env()[1])
+        if start:
+            await reset(env, self.env()[1])
         found: list[Any] = []
         for reply in replies:
             found.append(await _observed(env, reply))
@@ -298,11 +298,11 @@ class EnvContract(Contract):
         if not Agent(self.policy(), env).forkable:
             raise NotApplicable("the environment's states cannot be branched")
         env = self._of(env)
-        env.reset(problem)
+        await reset(env, problem)
         replies = await self._script()
         transition = await env.step(replies[0])
         if transition.done or transition.truncated:
-            env.reset(problem)  # one reply ends it: branch at the root
+            await reset(env, problem)  # one reply ends it: branch at the root
         return env, replies
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from focus_core.agent.agent import Agent
 from focus_core.collect import Collection, Collector
 from focus_core.errors import FocusError, UsageError
 from focus_core.export import export_actor, export_critic
@@ -117,10 +118,11 @@ class TaskContract(EnvContract):
             )
 
     @contract()
-    def test_prompts_render(self) -> None:
+    async def test_prompts_render(self) -> None:
         """The chat of every problem can be rendered: known roles, text as content."""
         for problem in self._problems()[: self.sample]:
-            for message in self._chat(problem):
+            agent, chat = await self._begun_by_agent(problem)
+            for message in chat:
                 require(
                     message["role"] in ("system", "user", "assistant", "tool"),
                     f"problem {problem.id!r}: no chat template knows the role {message['role']!r}",
@@ -129,11 +131,10 @@ class TaskContract(EnvContract):
                     isinstance(message["content"], str),
                     f"problem {problem.id!r}: the content {message['content']!r:.60} is not text",
                 )
-            tokens = self.policy().prepare(self._chat(problem)).tokens
-            require(len(tokens), f"problem {problem.id!r} renders to no token")
+            require(len(agent.render(chat)), f"problem {problem.id!r} renders to no token")
 
     @contract()
-    def test_the_label_stays_out_of_the_prompt(self) -> None:
+    async def test_the_label_stays_out_of_the_prompt(self) -> None:
         """The policy is never shown the label: another label makes no other prompt.
 
         A label that stands whole in each of many prompts fails as well; where the question holds
@@ -142,14 +143,14 @@ class TaskContract(EnvContract):
         problems = [p for p in self._problems()[:64] if p.label is not None]
         chats: list[tuple[Problem, str]] = []
         for problem, other in zip(problems, [*problems[1:], *problems[:1]], strict=True):
-            mine = repr(self._chat(problem))
+            mine = repr(await self._chat(problem))
             chats.append((problem, mine))
-            repeats = mine == repr(self._chat(problem))
+            repeats = mine == repr(await self._chat(problem))
             if form(problem.label) == form(other.label) or not repeats:
                 continue
             swapped = dataclasses.replace(problem, label=other.label)
             require(
-                mine == repr(self._chat(swapped)),
+                mine == repr(await self._chat(swapped)),
                 f"problem {problem.id!r}: its prompt changes with its label, so the policy sees "
                 "the answer; build the prompt from problem.prompt alone",
             )
@@ -255,9 +256,15 @@ class TaskContract(EnvContract):
         require(problems, f"problems({source!r}) gave none")
         return problems
 
-    def _chat(self, problem: Problem) -> tuple[Any, ...]:
-        agent = self.subject().collector_for(self.policy(), problem).agent
-        return tuple(agent.first_messages(self._of(agent.env), problem))
+    async def _chat(self, problem: Problem) -> tuple[Any, ...]:
+        return (await self._begun_by_agent(problem))[1]
+
+    async def _begun_by_agent(self, problem: Problem) -> tuple[Agent, tuple[Any, ...]]:
+        """A problem's agent, and the first messages it sees."""
+        collector = self.subject().collector_for(self.policy(), problem)
+        async with collector:
+            agent = collector.agent
+            return agent, await agent.first_messages(self._of(agent.env), problem)
 
     async def _collected(self, problem: Problem, policy: Policy) -> Collection:
         collector = self.subject().collector_for(policy, problem)

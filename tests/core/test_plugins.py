@@ -1,11 +1,21 @@
 """Plug-ins as installed distributions: found, isolated when broken, looked up with good errors."""
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
 
-from focus_core import PluginError, TaskSpec, TrainerSpec, UnknownNameError, UsageError, hookimpl
+from focus_core import (
+    PluginError,
+    Sandbox,
+    SandboxResult,
+    TaskSpec,
+    TrainerSpec,
+    UnknownNameError,
+    UsageError,
+    hookimpl,
+)
 from focus_core.plugins import Plugins, load, resolve
 from tests.core.cli_kit import distribution, environment, fake_distribution
 
@@ -248,8 +258,8 @@ def test_an_unknown_name_says_what_exists_and_what_to_install(fake):
     for part in ("'countdwn'", "did you mean countdown", "needy"):
         assert part in str(caught.value)
     assert "pip" not in str(caught.value), "nobody is sent to install a package of that name"
-    with pytest.raises(UnknownNameError, match="pip install focus-adapter-tinker"):
-        fake.find("trainer", "tinker")
+    with pytest.raises(UnknownNameError, match="pip install focus-adapter-slime"):
+        fake.find("trainer", "slime")
     assert isinstance(caught.value, LookupError)
     assert isinstance(caught.value, UsageError)
 
@@ -349,3 +359,53 @@ def test_focus_trace_prints_each_hook_call(tmp_path):
         [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True
     )
     assert silent.stderr == ""
+
+
+# Sandboxes ------------------------------------------------------------------------------------
+
+SANDBOX = """
+    from focus_core import ExecutionError, SandboxResult, SandboxSpec, hookimpl
+
+    @hookimpl
+    def focus_sandboxes():
+        return [SandboxSpec("echo", "says what it is told", "t_box:open_echo")]
+
+    class Echo:
+        def __init__(self, times):
+            self.times, self.files = times, {}
+
+        async def run(self, command, *, timeout=60.0, directory=None):
+            if self.files is None:
+                raise ExecutionError("the sandbox is closed")
+            return SandboxResult(command * self.times, "", 0)
+
+        async def read(self, path):
+            return self.files[path]
+
+        async def write(self, path, content, *, executable=False):
+            self.files[path] = content
+
+        async def aclose(self):
+            self.files = None
+
+    async def open_echo(times: int = 1):
+        return Echo(times)
+"""
+
+
+def test_a_sandbox_is_opened_by_name_with_its_options(site):
+    distribution(site, "t-box", points={"box": "t_box"}, t_box=SANDBOX)
+    plugins = load()
+    assert names(plugins, "sandbox") == ["echo"]
+
+    async def use():
+        sandbox = await plugins.make("sandbox", "echo", {"times": "2"})
+        assert isinstance(sandbox, Sandbox)
+        assert await sandbox.run("hi") == SandboxResult("hihi", "", 0)
+        await sandbox.write("a", b"1")
+        assert await sandbox.read("a") == b"1"
+        await sandbox.aclose()
+
+    asyncio.run(use())
+    with pytest.raises(UnknownNameError, match=r"no sandbox 'ech' \(did you mean echo\?\)"):
+        plugins.find("sandbox", "ech")

@@ -93,7 +93,7 @@ class _Window:
     rows: Tensor | None = None
 
 
-class _SlotLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # a base without annotations
+class _SlotLayer(DynamicLayer):  # type: ignore[no-untyped-call, unused-ignore]  # of its base
     """One layer's keys and values, each of shape (rows, heads, columns, width).
 
     Attributes:
