@@ -249,7 +249,7 @@ def test_an_unknown_name_says_what_exists_and_what_to_install(fake):
         assert part in str(caught.value)
     assert "pip" not in str(caught.value), "nobody is sent to install a package of that name"
     with pytest.raises(UnknownNameError, match="pip install focus-adapter-tinker"):
-        fake.find("trainer", "tinker")
+        Plugins().find("trainer", "tinker")
     assert isinstance(caught.value, LookupError)
     assert isinstance(caught.value, UsageError)
 
