@@ -225,7 +225,7 @@ async def wrong(self, *args):
     raise AssertionError("never run")
 
 
-@pytest.mark.parametrize("method", ["reset", "snapshot", "restore"])
+@pytest.mark.parametrize("method", ["snapshot", "restore"])
 def test_async_where_nobody_waits_is_said(collect, scripted, method):
     """A ``restore`` that never ran would let a branch go on from somewhere else."""
     env = type("Async", (CountdownEnv,), {method: wrong})(2)

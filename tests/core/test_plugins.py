@@ -258,8 +258,8 @@ def test_an_unknown_name_says_what_exists_and_what_to_install(fake):
     for part in ("'countdwn'", "did you mean countdown", "needy"):
         assert part in str(caught.value)
     assert "pip" not in str(caught.value), "nobody is sent to install a package of that name"
-    with pytest.raises(UnknownNameError, match="pip install focus-adapter-slime"):
-        fake.find("trainer", "slime")
+    with pytest.raises(UnknownNameError, match="pip install focus-adapter-tinker"):
+        Plugins().find("trainer", "tinker")
     assert isinstance(caught.value, LookupError)
     assert isinstance(caught.value, UsageError)
 
