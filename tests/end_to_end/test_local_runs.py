@@ -154,7 +154,7 @@ def test_bad_problems_stop_before_a_model_loads(tmp_path, name, content, said):
         (["--task", "arithmetic", "--model", "gpt-99"], "tiny"),
         (["--task", "arithmetic", "--set", "task.levls=3"], "levels"),
         (["--task", "arithmetic", "--set", "trainer.learning_rate=fast"], "not a number"),
-        (["--task", "arithmetic", "--learning-rate", "nan"], "learning-rate"),
+        (["--task", "arithmetic", "--set", "trainer.learning_rate=nan"], "learning_rate"),
         (["--task", "arithmetic", "--set", "search.budget=-1"], "budget"),
     ],
 )
