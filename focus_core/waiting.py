@@ -60,7 +60,10 @@ async def finish(work: Awaitable[T], on_cancel: Callable[[], None] | None = None
         except asyncio.CancelledError as error:
             cancelled = error
             if on_cancel is not None:
-                on_cancel()
+                try:
+                    on_cancel()
+                except Exception as failure:  # the wait goes on whatever it does
+                    error.add_note(f"calling it off failed: {failure!r}")
     if cancelled is not None:
         task.exception()  # retrieved: the cancellation is what the caller hears of
         raise cancelled

@@ -34,6 +34,31 @@ def test_a_thread_does_not_outlive_who_waits_however_often_cancelled(cancels):
     assert len(called_off) == cancels
 
 
+def test_a_call_off_that_fails_does_not_end_the_wait():
+    go, over = threading.Event(), threading.Event()
+
+    def work():
+        go.wait(30)
+        over.set()
+
+    def call_off():
+        raise RuntimeError("cannot")
+
+    async def main():
+        task = asyncio.create_task(finish(asyncio.to_thread(work), call_off))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        go.set()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert over.is_set()
+        assert caught.value.__notes__ == ["calling it off failed: RuntimeError('cannot')"]
+
+    asyncio.run(main())
+
+
 def test_a_threads_answer_or_error_comes_back():
     assert asyncio.run(in_thread(divmod, 7, 2)) == (3, 1)
     with pytest.raises(ZeroDivisionError):

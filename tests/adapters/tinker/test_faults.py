@@ -36,6 +36,7 @@ OUTCOMES = {
     ("asample", "missing_logprobs"): STOPPED,
     ("asample", "short_logprobs"): STOPPED,
     ("forward_backward", "short_logprobs"): STOPPED,
+    ("forward_backward", "missing_logprobs"): STOPPED,
 }
 """By route and kind."""
 
@@ -112,7 +113,7 @@ def test_a_run_succeeds_whole_or_says_what_was_lost(server, route, kind, positio
             assert known, caught.value
             assert re.search(pattern, str(caught.value)), caught.value
             assert steps_of(server) - before <= 3
-        assert server.stats()["faults"], "the fault struck"
+        assert any(server.stats()["faults"].values()), "the fault struck"
     finally:
         server.heal()
     left = [t for t in set(threading.enumerate()) - threads if t.name == "focus-tinker"]

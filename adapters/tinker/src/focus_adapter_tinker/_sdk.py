@@ -129,22 +129,32 @@ async def in_thread(function: Callable[[], T], seconds: float) -> T:
         return await future
 
 
+class NoAnswerError(TrainerError):
+    """Tinker did not answer in time; what was asked may still happen."""
+
+
 @contextlib.asynccontextmanager
-async def within(seconds: float, doing: str) -> AsyncIterator[None]:
+async def within(limit: float | asyncio.Timeout, doing: str) -> AsyncIterator[None]:
     """Turn whatever the SDK raises, and a timeout, into a ``TrainerError`` on one line.
 
     Args:
-        seconds: Longest wait.
+        limit: Longest wait in seconds, or what ends it.
         doing: Begins the message, such as ``"saving the state failed"``.
+
+    Raises:
+        NoAnswerError: No answer in time.
+        TrainerError: Anything else.
     """
+    until = limit if isinstance(limit, asyncio.Timeout) else asyncio.timeout(limit)
     try:
-        async with asyncio.timeout(seconds):
+        async with until:
             yield
     except FocusError:
         raise
-    except TimeoutError as error:
-        raise TrainerError(f"{doing}: no answer within {seconds:g} s") from error
     except Exception as error:
+        if isinstance(error, TimeoutError) and until.expired():
+            waited = "in time" if until is limit else f"within {limit:g} s"
+            raise NoAnswerError(f"{doing}: no answer {waited}") from error
         raise TrainerError(f"{doing}: {explain(error)}") from error
 
 

@@ -19,7 +19,6 @@ from focus_adapter_tinker.usage import Usage
 from focus_core.errors import RecordError, TrainerError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
-from focus_core.waiting import finish
 
 __all__ = ["ClientTrainer"]
 
@@ -83,10 +82,14 @@ class ClientTrainer:
             UsageError: The model's tokenizer does not fit the profile.
         """
         self._usable("publish a policy")
-        async with _sdk.within(
-            self.how.timeout, f"publishing the policy of step {self.step} failed"
-        ):
-            sampler = await _sdk.in_thread(self._snapshot, self.how.timeout)
+        try:
+            async with _sdk.within(
+                self.how.timeout, f"publishing the policy of step {self.step} failed"
+            ):
+                sampler = await _sdk.in_thread(self._snapshot, self.how.timeout)
+        except _sdk.NoAnswerError:
+            self._lost = True  # the thread still uses the client
+            raise
         assert self._reading is not None  # the thread read it
         self.usage.count(requests=1)
         return TinkerPolicy(
@@ -120,7 +123,7 @@ class ClientTrainer:
                 Tinker, and the next step would apply them.
         """
         self._usable("update")
-        name = f"the update of step {self.step} on batch {batch.index}"
+        name = f"the update of step {batch.learner_step} on batch {batch.index}"
         if self._spoilt is not None:
             raise TrainerError(
                 f"{name} is not made, as Tinker may hold gradients of one that failed "
@@ -157,14 +160,18 @@ class ClientTrainer:
         """
         self._usable("save the state")
 
-        async def save() -> str:
-            async with _sdk.within(self.how.timeout, f"saving the state {name!r} failed"):
-                saved = await _sdk.call(
-                    self.client, "save_state", name, ttl_seconds=self.checkpoint_ttl
-                )
+        async def save(limit: asyncio.Timeout) -> str:
+            try:
+                async with _sdk.within(limit, f"saving the state {name!r} failed"):
+                    saved = await _sdk.call(
+                        self.client, "save_state", name, ttl_seconds=self.checkpoint_ttl
+                    )
+            except _sdk.NoAnswerError:
+                self._lost = True  # what was cancelled would hold up every later call
+                raise
             return str(saved.path)
 
-        path = await finish(save())
+        path = await self.how.finished(save)
         self.usage.count(requests=1)
         return path
 

@@ -18,9 +18,14 @@ __all__ = ["disagreement", "learner_logprobs", "report"]
 
 
 def learner_logprobs(
-    records: Sequence[ActorRecord], outputs: Sequence[Mapping[str, Any]]
+    records: Sequence[ActorRecord], outputs: Sequence[Mapping[str, Any]], *, needed: bool
 ) -> NDArray[np.float64] | None:
     """The learner's log probability of each generated token, records one after another.
+
+    Args:
+        records: What was trained on.
+        outputs: Tinker's, in the same order.
+        needed: Whether a loss of this kind returns them.
 
     Returns:
         Shape (N,), or ``None`` if the loss returns none.
@@ -30,8 +35,13 @@ def learner_logprobs(
     """
     if len(outputs) != len(records):
         raise TrainerError(f"Tinker answered {len(records)} datums with {len(outputs)} outputs")
-    if not all("logprobs" in output for output in outputs):
+    with_them = ["logprobs" in output for output in outputs]
+    if not any(with_them) and not needed:
         return None
+    if not all(with_them):
+        raise TrainerError(
+            f"Tinker returned no log probabilities for datum {with_them.index(False)}"
+        )
     found = [np.zeros(0)]
     for index, (record, output) in enumerate(zip(records, outputs, strict=True)):
         values = np.asarray(output["logprobs"].to_numpy(), np.float64).reshape(-1)

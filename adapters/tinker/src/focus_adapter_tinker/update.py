@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -60,7 +61,8 @@ class Optimization:
         def hurry() -> None:
             soon, when = loop.time() + CANCEL_GRACE, limit.when()
             if when is not None and soon < when and not limit.expired():
-                limit.reschedule(soon)
+                with contextlib.suppress(RuntimeError):  # the step is over, or has not begun
+                    limit.reschedule(soon)
 
         return await finish(work(limit), hurry)
 
@@ -94,7 +96,7 @@ class Optimization:
             TrainerError: Anything else that failed; says what may have been applied.
         """
         config = check_loss(self.loss_fn, self.loss_fn_config)
-        check_datums(datums)
+        await in_thread(check_datums, datums)
         if len(records) != len(datums) or not any(record.trained_tokens for record in records):
             raise RecordError(f"{name}: no token is trained; skip the batch instead of updating")
         from tinker import types
@@ -106,12 +108,11 @@ class Optimization:
                     client, "forward_backward", list(datums), self.loss_fn, config
                 )
                 sent = "its gradients were computed, and no optimizer step was sent"
-                learner = learner_logprobs(records, output.loss_fn_outputs)
-                metrics = report(records, learner, output.metrics, config)
-                if on_policy and self.loss_fn != "cross_entropy":
-                    wrong = disagreement(records, learner, self.logprob_tolerance)
-                    if wrong:
-                        raise OffPolicyError(f"{name}: {wrong}; {sent}")
+                metrics, wrong = await in_thread(
+                    self._looked_at, records, output, config, on_policy
+                )
+                if wrong:
+                    raise OffPolicyError(f"{name}: {wrong}; {sent}")
                 sent = "its optimizer step was sent and may have been applied, or may still be"
                 stepped = await _sdk.call(client, "optim_step", types.AdamParams(**self.adam))
                 return {**_numbers(stepped), **metrics}
@@ -126,6 +127,21 @@ class Optimization:
             raise TrainerError(
                 f"{name} failed: {why}; {sent}. It is not retried: go on from a saved state"
             ) from error
+
+    def _looked_at(
+        self,
+        records: Sequence[ActorRecord],
+        output: Any,
+        config: Mapping[str, float] | None,
+        on_policy: bool,
+    ) -> tuple[dict[str, float], str | None]:
+        """The gradient's numbers, and what is wrong with them."""
+        reads = self.loss_fn != "cross_entropy"
+        learner = learner_logprobs(records, output.loss_fn_outputs, needed=reads)
+        metrics = report(records, learner, output.metrics, config)
+        if not (on_policy and reads):
+            return metrics, None
+        return metrics, disagreement(records, learner, self.logprob_tolerance)
 
 
 def _numbers(response: Any) -> dict[str, float]:
