@@ -14,6 +14,7 @@ from focus_adapter_cookbook.chat import stop_tokens
 from focus_adapter_cookbook.errors import PromptOverflowError
 from focus_adapter_cookbook.limits import exhausted
 from focus_core.errors import UsageError
+from focus_core.waiting import finish
 
 __all__ = ["Begun", "Pool", "observed"]
 
@@ -128,14 +129,14 @@ class Pool:
         return [float(reward) for reward, _ in found]
 
     async def aclose(self) -> None:
-        """Clean up every group; the first failure is raised once all were tried."""
+        """Clean up every group, cancelled or not; then raise a cancellation or the first failure."""
         groups, self._groups, self._fresh, self._begun = self._groups, [], [], []
-        failures = []
+        failures: list[BaseException] = []
         for builder in groups:
             if hasattr(builder, "cleanup"):
                 try:
-                    await builder.cleanup()
-                except Exception as error:  # the others hold resources, too
+                    await finish(builder.cleanup())
+                except (Exception, asyncio.CancelledError) as error:  # others hold resources, too
                     failures.append(error)
-        if failures:
-            raise failures[0]
+        for failure in sorted(failures, key=lambda each: isinstance(each, Exception)):
+            raise failure

@@ -243,7 +243,7 @@ def _finished(work: Coroutine[Any, Any, T]) -> T:
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run, name="focus-cookbook")
+    thread = threading.Thread(target=run, name="focus-cookbook", daemon=True)
     thread.start()
     thread.join()
     if failed:
