@@ -129,7 +129,7 @@ class Pool:
         return [float(reward) for reward, _ in found]
 
     async def aclose(self) -> None:
-        """Clean up every group, cancelled or not; then raise a cancellation or the first failure."""
+        """Clean up every group, cancelled or not; then raise the cancellation or first failure."""
         groups, self._groups, self._fresh, self._begun = self._groups, [], [], []
         failures: list[BaseException] = []
         for builder in groups:
