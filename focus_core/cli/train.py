@@ -309,12 +309,8 @@ def _train(
                 train(prepared, directory, start=start, observers=observers, recorder=recorder)
             )
         except BaseException:
-            if directory.saved_batches() and not dry_run:
-                print(
-                    f"saved: {directory.saved_batches()} batches; go on with: focus train "
-                    f"--resume {path}",
-                    file=out,
-                )
+            if not dry_run:
+                _say_how_to_go_on(directory, out)
             raise
         finally:
             summary = getattr(prepared.trainer, "summary", None)
@@ -324,6 +320,20 @@ def _train(
         print(
             f"stopped after {len(reports)} of {config.steps} updates: the cap of "
             f"{config.max_tokens} sampled tokens is reached",
+            file=out,
+        )
+
+
+def _say_how_to_go_on(directory: Any, out: Any) -> None:
+    """Of a run that failed: what it saved, or that nothing was and how it would have been."""
+    if saved := directory.saved_batches():
+        print(
+            f"saved: {saved} batches; go on with: focus train --resume {directory.path}", file=out
+        )
+    elif made := directory.reported_batches():
+        print(
+            f"nothing was saved: {made} batches are lost; --save-every N saves after every N "
+            "updates",
             file=out,
         )
 

@@ -131,6 +131,11 @@ class RunDirectory:
         """Batches that the newest checkpoint holds; 0 without one."""
         return self.state()[0].batch if (self.path / "state.json").exists() else 0
 
+    def reported_batches(self) -> int:
+        """Batches that were trained on or skipped, saved or not."""
+        path = self.path / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
     def configure(self, config: RunConfig) -> None:
         """Record what a resumed run is asked for from now on."""
         self._write("config.json", attrs.asdict(config))

@@ -110,7 +110,8 @@ async def train(
                     status = "errored"
                     if failed is None:
                         raise
-                    failed.add_note(f"afterwards the trainer did not close: {error}")
+                    why = str(error) or type(error).__name__
+                    failed.add_note(f"afterwards the trainer did not close: {why}")
     except (asyncio.CancelledError, KeyboardInterrupt):
         status = "interrupted"  # while it was opened, too
         raise

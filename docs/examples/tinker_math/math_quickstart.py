@@ -8,10 +8,13 @@ As a program it lets a model of Tinker try the problems of a file, once each, wi
 import argparse
 import asyncio
 import inspect
+import sys
+import threading
 
+from focus_adapter_tinker import explain
 from focus_task_math import MathEnv, load_problems
 
-from focus_core import Agent, Collector, Independent, Segments
+from focus_core import Agent, Collector, FocusError, Independent, Segments
 from focus_core.recipes import GroupCentered
 
 PROMPT = "Solve the problem step by step, and put the final answer into \\boxed{}."
@@ -35,10 +38,42 @@ async def resolved(made):
     return await made if inspect.isawaitable(made) else made
 
 
-async def close(service, status):
-    """End the session with how the run went; SDK 0.25 has no such call."""
-    if hasattr(service, "close"):
-        await service.close(status)
+async def close(service, status, seconds=10):
+    """End the session with how the run went, unless that takes too long; SDK 0.25 has no such call.
+
+    What went wrong before is what the user should hear of, so a server that is gone is only named.
+    """
+    if not hasattr(service, "close"):
+        return
+    told = []
+
+    def end():
+        try:
+            told.append(service.close(status).result())
+        except Exception as error:
+            print(f"the session was not ended: {explain(error)}", file=sys.stderr)
+            told.append(None)
+
+    thread = threading.Thread(target=end, daemon=True)  # the SDK may wait for much longer
+    thread.start()
+    await asyncio.to_thread(thread.join, seconds)
+    if not told:
+        print(f"the session was not ended: no answer within {seconds} s", file=sys.stderr)
+
+
+def run(program):
+    """Run a program whose mistakes and failures are told on one line, without the API key."""
+    from tinker import TinkerError
+
+    try:
+        asyncio.run(program)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except (FocusError, TinkerError) as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        print(f"error: {explain(error)}{notes}", file=sys.stderr)
+        sys.exit(1)
 
 
 async def main(args):
@@ -71,4 +106,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--problem-file", required=True)
-    asyncio.run(main(parser.parse_args()))
+    run(main(parser.parse_args()))

@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from focus_adapter_tinker import train
 from focus_task_math import load_problems
-from math_quickstart import close, resolved
+from math_quickstart import close, resolved, run
 from math_training import collector_for
 
 from focus_core import JsonlDirectory
@@ -75,4 +75,4 @@ async def main(args, collector_for=collector_for):
 
 
 if __name__ == "__main__":
-    asyncio.run(main(arguments().parse_args()))
+    run(main(arguments().parse_args()))

@@ -7,8 +7,7 @@
 The value model is fitted to the records in --critic-output, and stays the same during a run.
 """
 
-import asyncio
-
+from math_quickstart import run
 from math_training import make_collector, math_context
 from train_tinker import arguments, main
 
@@ -33,4 +32,4 @@ if __name__ == "__main__":
     parser = arguments()
     parser.add_argument("--critic-url", required=True, help="root of the vLLM server")
     parser.add_argument("--critic-model", required=True, help="its served name")
-    asyncio.run(with_critic(parser.parse_args()))
+    run(with_critic(parser.parse_args()))

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,28 +19,39 @@ EXAMPLE = Path(__file__).parents[3] / "docs/examples/tinker_math"
 
 
 @pytest.fixture
-def type_in(server, tmp_path):
-    """Run one of the programs in an empty folder with a file of problems; its output lines."""
+def start(server, tmp_path):
+    """Start one of the programs in an empty folder with a file of problems."""
     (tmp_path / "problems.jsonl").write_text(
         '{"problem": "Compute 2+3.", "solution": "It is \\\\boxed{5}.", "id": "a"}\n'
         '{"problem": "Solve 3x + 7 = 22.", "solution": "x is \\\\boxed{5}."}\n'
     )
-    environment = {**os.environ, "TINKER_BASE_URL": server.base_url}
 
-    def run(program, *args):
-        done = subprocess.run(
+    def begin(program, *args, **changed):
+        environment = {**os.environ, "TINKER_BASE_URL": server.base_url, **changed}
+        return subprocess.Popen(
             [
                 *(sys.executable, "-W", "error::FutureWarning", EXAMPLE / program),
                 *("--model", "some/model", "--problem-file", "problems.jsonl", *map(str, args)),
             ],
             cwd=tmp_path,
             env=environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=300,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
+
+    return begin
+
+
+@pytest.fixture
+def type_in(start):
+    """Run one of the programs to its end; its output lines."""
+
+    def run(program, *args):
+        process = start(program, *args)
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        return out.splitlines()
 
     return run
 
@@ -84,3 +97,66 @@ def test_the_quick_start_tries_every_problem(type_in):
     lines = type_in("math_quickstart.py", "--model", f"{focus_adapter_local.__path__[0]}/tiny")
     assert len(lines) == 2
     assert lines[0].startswith("a ")
+
+
+def statuses(server):
+    return list(server.stats()["sessions"].values())
+
+
+@pytest.fixture
+def healed(server):
+    yield server
+    server.heal()
+
+
+def test_a_failure_is_one_line_and_the_session_ends_errored(start, healed):
+    healed.inject("forward_backward:1=fail")
+    process = start("train_tinker.py", "--steps", 2)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert reports(out.splitlines()) == []
+    (line,) = err.splitlines()
+    assert re.match(r"error: TrainerError: the update of step 0 on batch 0 failed: ", line)
+    assert "(no state was saved to go on from)" in line
+    if ENDS_SESSIONS:
+        assert statuses(healed)[-1] == "errored"
+
+
+def test_an_interrupted_program_ends_its_session_so(start, server):
+    process = start("train_tinker.py", "--steps", 1000)
+    assert json.loads(process.stdout.readline())["batch"] == 0
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=300)
+    assert (process.returncode, err) == (130, "interrupted\n")
+    if ENDS_SESSIONS:
+        assert statuses(server)[-1] == "interrupted"
+
+
+@pytest.mark.skipif(not ENDS_SESSIONS, reason="this SDK has no ServiceClient.close")
+def test_a_server_that_does_not_listen_holds_no_program_up(start, healed):
+    """The end of the session is waited for, but not for ever."""
+    healed.inject("finish:1-=timeout")
+    process = start("train_tinker.py", "--steps", 1)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert out.splitlines()[-1].startswith("Critic targets: ")
+    assert err == "the session was not ended: no answer within 10 s\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "changed", "says"),
+    [
+        ((), {"TINKER_API_KEY": ""}, "error: TinkerError: .*api_key"),
+        ((), {"TINKER_API_KEY": "hush"}, "error: TinkerError: .*'tml-' prefix"),
+        (("--resume-from", "nowhere"), {}, "error: .*nowhere"),
+        (("--resume-from", "tinker://no/weights/x"), {}, "error: .*no state was saved"),
+        (("--problem-file", "missing.jsonl"), {}, "error: DataError: missing.jsonl"),
+    ],
+)
+def test_a_mistake_is_one_line(start, tmp_path, args, changed, says):
+    process = start("train_tinker.py", *args, HOME=str(tmp_path), **changed)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert re.match(says, err.splitlines()[-1]), err
+    assert "hush" not in err

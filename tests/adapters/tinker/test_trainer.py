@@ -137,7 +137,11 @@ def test_a_server_that_is_gone_is_told_on_one_line(monkeypatch):
         async with trainer:
             pass
 
-    with pytest.raises(TrainerError, match=r"Tinker does not open 'm': no answer within 0\.5 s"):
+    with pytest.raises(
+        TrainerError,
+        match=r"^Tinker at http://127\.0\.0\.1:9 does not open 'm': no answer within 0\.5 s; "
+        r"cannot reach http://127\.0\.0\.1:9 \(ConnectError: ",
+    ):
         asyncio.run(main())
 
 

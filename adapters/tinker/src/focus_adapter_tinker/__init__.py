@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from focus_adapter_tinker._sdk import explain
     from focus_adapter_tinker._train import train
     from focus_adapter_tinker.datums import to_datum
     from focus_adapter_tinker.losses import PPO_CLIP
@@ -22,6 +23,7 @@ __all__ = [
     "StepReport",
     "TinkerPolicy",
     "TinkerTrainer",
+    "explain",
     "to_datum",
     "train",
     "update_actor",
@@ -33,6 +35,7 @@ _HOME = {
     "StepReport": "focus_core.records",
     "TinkerPolicy": "focus_adapter_tinker.policy",
     "TinkerTrainer": "focus_adapter_tinker.trainer",
+    "explain": "focus_adapter_tinker._sdk",
     "to_datum": "focus_adapter_tinker.datums",
     "train": "focus_adapter_tinker._train",
     "update_actor": "focus_adapter_tinker.update",

@@ -13,7 +13,9 @@ import importlib
 import inspect
 import logging
 import os
+import re
 import threading
+import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -24,9 +26,11 @@ _LOG = logging.getLogger(__name__)
 
 __all__ = [
     "call",
+    "cause",
     "context_length",
     "explain",
     "in_thread",
+    "masked",
     "resolved",
     "sample",
     "settled",
@@ -154,12 +158,31 @@ async def within(limit: float | asyncio.Timeout, doing: str) -> AsyncIterator[No
     except Exception as error:
         if isinstance(error, TimeoutError) and until.expired():
             waited = "in time" if until is limit else f"within {limit:g} s"
-            raise NoAnswerError(f"{doing}: no answer {waited}") from error
-        raise TrainerError(f"{doing}: {explain(error)}") from error
+            raise NoAnswerError(f"{doing}: no answer {waited}") from cause(error)
+        raise TrainerError(f"{doing}: {explain(error)}") from cause(error)
+
+
+_KEY = re.compile(r"(?<![A-Za-z0-9])(?:tml-(?!renderers\b)[\w.~+/=-]{5,}|eyJ[\w.~+/=-]{8,})")
+"""What looks like an API key or a token; ``tml-renderers`` is a package that the SDK speaks of."""
+
+
+def masked(text: str) -> str:
+    """A text in which no key can be read: neither the environment's nor anything like one."""
+    key = os.environ.get("TINKER_API_KEY")
+    return _KEY.sub("***", text.replace(key, "***") if key else text)
 
 
 def explain(error: BaseException) -> str:
-    """An error of the SDK on one line, without anything secret."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    key = os.environ.get("TINKER_API_KEY")
-    return text.replace(key, "***") if key else text
+    """An error of the SDK on one line, for messages and logs.
+
+    It is never empty, and shows neither the API key of the environment nor anything that looks
+    like one; a server may repeat the key that it was sent.
+    """
+    said = " ".join(str(error).split())
+    return masked(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """What to chain an error to: its cause, but for one whose traceback would show a key."""
+    text = "".join(traceback.format_exception(error))
+    return error if masked(text) == text else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,9 +15,10 @@ from focus_adapter_tinker.datums import to_datum
 from focus_adapter_tinker.losses import SUMS, check_loss
 from focus_adapter_tinker.policy import SAMPLE_TIMEOUT, TinkerPolicy, load_tokenizer
 from focus_adapter_tinker.profiles import Reading, read_profile
-from focus_adapter_tinker.update import LostUpdate, Optimization
+from focus_adapter_tinker.spoilt import check_answers, spoil
+from focus_adapter_tinker.update import Optimization
 from focus_adapter_tinker.usage import Usage
-from focus_core.errors import RecordError, TrainerError
+from focus_core.errors import OffPolicyError, TrainerError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
 
@@ -36,6 +38,7 @@ class ClientTrainer:
         context_length: Most tokens of prompt and reply together; ``None``: unlimited.
         checkpoint_ttl: Seconds Tinker keeps a saved state; ``None``: for ever.
         usage: Counts requests and tokens.
+        saved: Path of the newest saved state; ``None``: there is none.
         step: Updates completed.
     """
 
@@ -47,11 +50,10 @@ class ClientTrainer:
     context_length: int | None = None
     checkpoint_ttl: int | None = None
     usage: Usage = attrs.field(factory=Usage)
+    saved: str | None = None
     step: int = attrs.field(default=0, init=False)
     _tokenizer: Any = attrs.field(default=None, init=False)
     _reading: Reading | None = attrs.field(default=None, init=False)
-    _spoilt: str | None = attrs.field(default=None, init=False)
-    _lost: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Refuse a loss that cannot be trained with, before anything is collected."""
@@ -81,17 +83,11 @@ class ClientTrainer:
             TrainerError: It could not be made, or an update got no answer before.
             UsageError: The model's tokenizer does not fit the profile.
         """
-        self._usable("publish a policy")
-        try:
-            async with _sdk.within(
-                self.how.timeout, f"publishing the policy of step {self.step} failed"
-            ):
+        doing = f"publishing the policy of step {self.step} failed"
+        with self._going_on("publish a policy"), self._unless_lost():
+            async with _sdk.within(self.how.timeout, doing):  # late, a thread still uses the client
                 sampler = await _sdk.in_thread(self._snapshot, self.how.timeout)
-        except _sdk.NoAnswerError:
-            self._lost = True  # the thread still uses the client
-            raise
         assert self._reading is not None  # the thread read it
-        self.usage.count(requests=1)
         return TinkerPolicy(
             sampler,
             model=self.model,
@@ -105,6 +101,7 @@ class ClientTrainer:
 
     def _snapshot(self) -> Any:
         sampler = _sdk.resolved(self.client.save_weights_and_get_sampling_client())
+        self.usage.count(requests=1)  # answered, whatever is wrong with the tokenizer
         if self._reading is None:
             self._tokenizer = load_tokenizer(sampler, self.model)
             self._reading = read_profile(self._tokenizer, self.profile, self.model)
@@ -122,35 +119,23 @@ class ClientTrainer:
             TrainerError: The update failed, or one before it did: its gradients may lie with
                 Tinker, and the next step would apply them.
         """
-        self._usable("update")
         name = f"the update of step {batch.learner_step} on batch {batch.index}"
-        if self._spoilt is not None:
-            raise TrainerError(
-                f"{name} is not made, as Tinker may hold gradients of one that failed "
-                f"({self._spoilt}); go on from a saved state"
-            )
 
         async def whole(limit: asyncio.Timeout) -> dict[str, float]:
-            try:
-                metrics = await self.how.step(
-                    self.client,
-                    batch.actor,
-                    batch.items,
-                    limit,
-                    name=name,
-                    on_policy=batch.on_policy,
-                )
-            except RecordError:
-                raise  # nothing was sent
-            except Exception as error:
-                self._spoilt, self._lost = str(error), isinstance(error, LostUpdate)
-                raise
+            metrics = await self.how.step(
+                self.client,
+                batch.actor,
+                batch.items,
+                limit,
+                name=name,
+                on_policy=batch.on_policy,
+                usage=self.usage,
+            )
             self.step += 1
-            trained = sum(datum.model_input.length for datum in batch.items)
-            self.usage.count(requests=2, trained=trained)
             return {**metrics, **self.usage.close_row(str(batch.index))}
 
-        return await self.how.finished(whole)
+        with self._going_on("update"):
+            return await self.how.finished(whole)
 
     async def save_state(self, name: str) -> str:
         """Weights and optimizer, kept by Tinker; returns the path that resumes from them.
@@ -158,29 +143,41 @@ class ClientTrainer:
         Raises:
             TrainerError: It was not saved, or not in time.
         """
-        self._usable("save the state")
 
         async def save(limit: asyncio.Timeout) -> str:
-            try:
+            with self._unless_lost():  # what was cancelled would hold up every later call
                 async with _sdk.within(limit, f"saving the state {name!r} failed"):
                     saved = await _sdk.call(
                         self.client, "save_state", name, ttl_seconds=self.checkpoint_ttl
                     )
-            except _sdk.NoAnswerError:
-                self._lost = True  # what was cancelled would hold up every later call
-                raise
-            return str(saved.path)
+            self.usage.count(requests=1)
+            self.saved = str(saved.path)
+            return self.saved
 
-        path = await self.how.finished(save)
-        self.usage.count(requests=1)
-        return path
+        with self._going_on("save the state"):
+            return await self.how.finished(save)
 
     async def close(self, status: RunStatus) -> None:
         """The client's owner ends its session."""
 
-    def _usable(self, what: str) -> None:
-        if self._lost:
-            raise TrainerError(
-                f"cannot {what}: an update got no answer, and the training client waits for it; "
-                "go on from a saved state"
+    @contextlib.contextmanager
+    def _going_on(self, what: str) -> Iterator[None]:
+        """Refuse to wait for ever, and note on what fails where one could go on from."""
+        try:
+            check_answers(self.client, what)
+            yield
+        except (TrainerError, OffPolicyError) as error:
+            error.add_note(
+                "no state was saved to go on from"
+                if self.saved is None
+                else f"the newest state to go on from is {self.saved}"
             )
+            raise
+
+    @contextlib.contextmanager
+    def _unless_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except _sdk.NoAnswerError as error:
+            spoil(self.client, str(error), lost=True)
+            raise

@@ -118,15 +118,15 @@ class TinkerPolicy:
                 f"{self.context_length}"
             )
         response = await self._ask(prompt, params, room, n)
+        # Counted before anything is found wrong with it: it was asked for and answered.
+        self._usage.sampled(
+            prompt=len(prompt), sampled=sum(len(each.tokens) for each in response.sequences), n=n
+        )
         if len(response.sequences) != n:
             raise GenerationError(
                 f"Tinker returned {len(response.sequences)} sequences, {n} were asked for"
             )
-        found = [_generation(sequence, room) for sequence in response.sequences]
-        self._usage.sampled(
-            prompt=len(prompt), sampled=sum(len(each.tokens) for each in found), n=n
-        )
-        return found
+        return [_generation(sequence, room) for sequence in response.sequences]
 
     async def _ask(self, prompt: list[int], params: SamplingParams, room: int, n: int) -> Any:
         from tinker import types
@@ -149,8 +149,8 @@ class TinkerPolicy:
             if isinstance(error, TimeoutError) and limit.expired():
                 raise DeadlineError(
                     f"Tinker gave no sample within {self._timeout:g} s; it was called off"
-                ) from error
-            raise TrainerError(f"sampling failed: {_sdk.explain(error)}") from error
+                ) from _sdk.cause(error)
+            raise TrainerError(f"sampling failed: {_sdk.explain(error)}") from _sdk.cause(error)
 
     async def aclose(self) -> None:
         """Sample no more; the client stays with its owner."""
@@ -168,7 +168,7 @@ def load_tokenizer(sampling_client: Any, model: str) -> Any:
     except Exception as error:
         raise TrainerError(
             f"the tokenizer of model {model!r} cannot be loaded: {_sdk.explain(error)}"
-        ) from error
+        ) from _sdk.cause(error)
 
 
 def _generation(sequence: Any, room: int) -> Generation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import math
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from focus_adapter_tinker import _sdk
+from focus_adapter_tinker.connection import address, check_key, named, trouble, watched
 from focus_adapter_tinker.losses import CLIPPED, SUMS, check_loss
-from focus_adapter_tinker.usage import Prices, Usage
+from focus_adapter_tinker.usage import PRICED, Prices, Usage
 from focus_core.errors import TrainerError, UsageError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
@@ -103,6 +104,7 @@ class TinkerTrainer:
 
     usage: Usage = attrs.field(init=False)
     _stack: contextlib.AsyncExitStack | None = attrs.field(default=None, init=False)
+    _url: str = attrs.field(default="", init=False)
     _length: int | None = attrs.field(default=None, init=False)
     _service: Any = attrs.field(default=None, init=False)
     _inner: ClientTrainer | None = attrs.field(default=None, init=False)
@@ -111,18 +113,26 @@ class TinkerTrainer:
         """Refuse what would fail later.
 
         Raises:
-            UsageError: An option is missing or out of range.
+            UsageError: An option is missing or out of range, or there is no API key.
             DataError: The price file cannot be used.
         """
         if not self.model:
             raise UsageError("give the base model that Tinker should train: --model NAME")
         check_loss(self.loss, self._loss_config())
         for name in ("learning_rate", "eps", "update_timeout", "sample_timeout"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be above 0")
-        for name in ("weight_decay", "grad_clip_norm", "logprob_tolerance"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be 0 or more")
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be above 0, finite")
+        for name in ("weight_decay", "grad_clip_norm"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be 0 or more, finite")
+        if not self.logprob_tolerance >= 0:  # infinity accepts everything
+            raise UsageError(
+                f"logprob_tolerance is {self.logprob_tolerance!r}; it must be 0 or more"
+            )
+        if self.context_length is not None and self.context_length < 2:
+            raise UsageError(
+                f"context_length is {self.context_length}; a prompt and a reply need 2 or more"
+            )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)!r}; it must be in [0, 1)")
@@ -135,6 +145,9 @@ class TinkerTrainer:
             {"merges-spans", "resumes"} if self.loss in SUMS else {"resumes"}
         )
         self.usage = Usage(self._prices())
+        self._url = address(self.base_url)
+        if not self.dry_run:
+            check_key()
 
     def _loss_config(self) -> dict[str, float] | None:
         if self.loss not in CLIPPED:
@@ -145,14 +158,13 @@ class TinkerTrainer:
         }
 
     def _prices(self) -> Prices | None:
-        single = {
-            name: getattr(self, f"price_{name}")
-            for name in ("prompt", "sampled", "trained")
-            if getattr(self, f"price_{name}") is not None
-        }
+        options = {name: getattr(self, f"price_{name}") for name in PRICED}
+        given = {name: price for name, price in options.items() if price is not None}
         if self.prices is None:
-            return Prices(**single) if single else None
-        return attrs.evolve(Prices.read(self.prices, self.model), **single)
+            return Prices(**given, options=tuple(given)) if given else None
+        return attrs.evolve(
+            Prices.read(self.prices, self.model), **given, options=tuple(given)
+        )
 
     # Life cycle
 
@@ -160,27 +172,37 @@ class TinkerTrainer:
         """Open the session and the training client, with the SDK's blocking calls in a thread.
 
         Raises:
-            UsageError: There is no API key.
-            TrainerError: Tinker cannot be reached, or does not take the model or the state.
+            TrainerError: Tinker cannot be reached, or does not take the key, the model or the
+                state; names its address.
         """
         if self._stack is not None:
             raise TrainerError("the trainer was entered before; make a new one")
         self._stack = contextlib.AsyncExitStack()
         try:
-            options = await self._connection()
-            async with _sdk.within(self.update_timeout, f"Tinker does not open {self.model!r}"):
-                client = await _sdk.in_thread(lambda: self._open(options), self.update_timeout)
-            self._inner = self._around(client)
+            self._inner = self._around(await self._opened(await self._connection()))
         except BaseException as error:
             await self.close("errored" if isinstance(error, Exception) else "interrupted")
             raise
         return self
 
+    async def _opened(self, options: Mapping[str, Any]) -> Any:
+        """The training client; what fails names the server, and says if it is none of Tinker's."""
+        url, limit = options.get("base_url", self._url), self.update_timeout
+        try:
+            async with (
+                watched(url, self.model, limit),
+                _sdk.within(limit, f"{named(url)} does not open {self.model!r}"),
+            ):
+                return await _sdk.in_thread(lambda: self._open(options), limit)
+        except TrainerError as error:
+            wrong = await trouble(url)
+            raise error if wrong is None else type(error)(f"{error}; {wrong}") from error.__cause__
+
     async def _connection(self) -> dict[str, Any]:
         """Keywords of the service client; in a dry run, of one for a server started here."""
         options: dict[str, Any] = {}
         if self.base_url is not None:
-            options["base_url"] = self.base_url
+            options["base_url"] = self._url
         if self.dry_run:
             options = await self._start_loopback()
         return options
@@ -198,26 +220,16 @@ class TinkerTrainer:
         """In a thread: the training client; asks for the context's length on the way."""
         import tinker
 
-        try:
-            self._service = service = tinker.ServiceClient(project_id=self.project, **options)
-            if self.resume_from is not None and not self.dry_run:
-                made = service.create_training_client_from_state_with_optimizer(self.resume_from)
-            else:
-                made = service.create_lora_training_client(
-                    base_model=self.model, rank=self.lora_rank, seed=self.seed
-                )
-            client = _sdk.resolved(made)
-            self._length = self.context_length or _sdk.context_length(
-                service, self.model, **options
+        self._service = service = tinker.ServiceClient(project_id=self.project, **options)
+        if self.resume_from is not None and not self.dry_run:
+            made = service.create_training_client_from_state_with_optimizer(self.resume_from)
+        else:
+            made = service.create_lora_training_client(
+                base_model=self.model, rank=self.lora_rank, seed=self.seed
             )
-            return client
-        except tinker.TinkerError as error:
-            if "api_key" in str(error) and not os.environ.get("TINKER_API_KEY"):
-                raise UsageError(
-                    "there is no API key for Tinker: set TINKER_API_KEY, or try the run without "
-                    "one: --dry-run"
-                ) from error
-            raise
+        client = _sdk.resolved(made)
+        self._length = self.context_length or _sdk.context_length(service, self.model, **options)
+        return client
 
     def _around(self, client: Any) -> ClientTrainer:
         from focus_adapter_tinker.client_trainer import ClientTrainer
@@ -239,6 +251,7 @@ class TinkerTrainer:
             context_length=self._length,
             checkpoint_ttl=self.checkpoint_ttl,
             usage=self.usage,
+            saved=None if self.dry_run else self.resume_from,
         )
 
     async def __aexit__(
@@ -263,7 +276,9 @@ class TinkerTrainer:
             if end is not None:
                 await _sdk.in_thread(lambda: _sdk.resolved(end(status)), _CLOSING)
         except Exception as error:
-            _LOG.warning("Tinker was not told that the session ended: %s", _sdk.explain(error))
+            late = isinstance(error, TimeoutError) and not str(error)
+            why = f"no answer within {_CLOSING:g} s" if late else _sdk.explain(error)
+            _LOG.warning("Tinker was not told that the session ended: %s", why)
         finally:
             if self._stack is not None:
                 await self._stack.aclose()
@@ -293,7 +308,9 @@ class TinkerTrainer:
     def summary(self) -> str | None:
         """What the run asked for, step by step; ``focus train`` prints it at the end."""
         if self.dry_run:
-            return f"dry run: nothing was sent to Tinker\n{self.usage.table()}"
+            own = "" if self._length is None else f", which takes {self._length:,} tokens"
+            said = f"dry run: nothing was sent to Tinker; {self.dry_run_model!r} stood in{own}"
+            return f"{said}\n{self.usage.table()}"
         return self.usage.table() if self.usage.prices is not None else None
 
     def _entered(self) -> ClientTrainer:

@@ -13,6 +13,8 @@ from focus_adapter_tinker import _sdk
 from focus_adapter_tinker.datums import check_datums, to_datum
 from focus_adapter_tinker.losses import PPO_CLIP, check_loss
 from focus_adapter_tinker.metrics import disagreement, learner_logprobs, report
+from focus_adapter_tinker.spoilt import check_fit, clear, spoil
+from focus_adapter_tinker.usage import Usage
 from focus_core.errors import OffPolicyError, RecordError, TrainerError
 from focus_core.records import ActorRecord, as_actor
 from focus_core.waiting import finish, in_thread
@@ -75,6 +77,7 @@ class Optimization:
         *,
         name: str,
         on_policy: bool,
+        usage: Usage | None = None,
     ) -> dict[str, float]:
         """One step, within ``finished``, which nothing cancels.
 
@@ -88,12 +91,14 @@ class Optimization:
             limit: When to give up.
             name: Of the step, for messages.
             on_policy: The client's current weights sampled the records.
+            usage: Counts what was answered, also of a step that fails.
 
         Raises:
             RecordError: Nothing is trained, or something is no datum; nothing was sent.
             OffPolicyError: ``on_policy``, and learner and sampler disagree; no step was sent.
             LostUpdate: No answer in time.
-            TrainerError: Anything else that failed; says what may have been applied.
+            TrainerError: Anything else that failed; says what may have been applied. Or a step
+                before it on this client did, whose gradients this one would apply.
         """
         config = check_loss(self.loss_fn, self.loss_fn_config)
         await in_thread(check_datums, datums)
@@ -101,12 +106,17 @@ class Optimization:
             raise RecordError(f"{name}: no token is trained; skip the batch instead of updating")
         from tinker import types
 
+        count = (usage or Usage()).count
+        check_fit(client, name)
+        spoil(client, None)  # until it went through whole
         sent = "its gradients may have been computed, and no optimizer step was sent"
         try:
             async with limit:
                 output = await _sdk.call(
                     client, "forward_backward", list(datums), self.loss_fn, config
                 )
+                trained = sum(datum.model_input.length for datum in datums)
+                count(requests=1, trained=trained)
                 sent = "its gradients were computed, and no optimizer step was sent"
                 metrics, wrong = await in_thread(
                     self._looked_at, records, output, config, on_policy
@@ -115,18 +125,22 @@ class Optimization:
                     raise OffPolicyError(f"{name}: {wrong}; {sent}")
                 sent = "its optimizer step was sent and may have been applied, or may still be"
                 stepped = await _sdk.call(client, "optim_step", types.AdamParams(**self.adam))
-                return {**_numbers(stepped), **metrics}
-        except OffPolicyError:
+                count(requests=1)
+        except OffPolicyError as error:
+            spoil(client, str(error))
             raise
         except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise LostUpdate(
-                    f"{name} got no answer in time; {sent}. Go on from a saved state"
-                ) from error
+            lost = isinstance(error, TimeoutError) and limit.expired()
             why = str(error) if isinstance(error, TrainerError) else _sdk.explain(error)
-            raise TrainerError(
-                f"{name} failed: {why}; {sent}. It is not retried: go on from a saved state"
-            ) from error
+            said = (
+                f"{name} got no answer in time; {sent}"
+                if lost
+                else f"{name} failed: {why}; {sent}. It is not retried"
+            )
+            spoil(client, said, lost=lost)
+            raise (LostUpdate if lost else TrainerError)(said) from _sdk.cause(error)
+        clear(client)
+        return {**_numbers(stepped), **metrics}
 
     def _looked_at(
         self,
@@ -176,7 +190,8 @@ async def update_actor(
 
     Raises:
         RecordError: A record breaks its contract, or nothing is trained; nothing was sent.
-        TrainerError: The update failed; says what may have been applied.
+        TrainerError: The update failed; says what may have been applied. After one that failed
+            none is made on this client, which may hold its gradients: make a new one.
     """
     check_loss(loss_fn, loss_fn_config)
     native = [as_actor(record) for record in records]

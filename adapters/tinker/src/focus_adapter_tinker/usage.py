@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from typing import Any
 
 import attrs
 
-from focus_core.errors import DataError
+from focus_core.errors import DataError, UsageError
 
-__all__ = ["Prices", "Usage"]
+__all__ = ["PRICED", "Prices", "Usage"]
 
-_PRICED = ("prompt", "sampled", "trained")
+PRICED = ("prompt", "sampled", "trained")
 """Kinds of tokens that have a price; a price file's keys."""
 
 
@@ -28,17 +28,48 @@ class Prices:
         prompt: Of a prompt; several samples of one request share one.
         sampled: Of what was sampled.
         trained: Of a trained sequence, its conditioning tokens included.
-        date: When these prices held; ``None`` if the user gave numbers.
+        date: When the prices of a file held; ``None`` if there is none.
+        options: Kinds whose price is an option's, whatever a file says.
+
+    A price that is ``None`` is not known, and left out of costs.
+
+    Raises:
+        UsageError: A price is below 0 or no finite number.
     """
 
-    prompt: float = 0.0
-    sampled: float = 0.0
-    trained: float = 0.0
+    prompt: float | None = None
+    sampled: float | None = None
+    trained: float | None = None
     date: str | None = None
+    options: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what is no price."""
+        for name in PRICED:
+            price = getattr(self, name)
+            if price is not None and not _price(price):
+                raise UsageError(
+                    f"price_{name} is {price!r}; it must be dollars per million tokens, a finite "
+                    "number that is 0 or more"
+                )
 
     def cost(self, counts: Mapping[str, int]) -> float:
-        """Dollars."""
-        return float(sum(counts.get(name, 0) * getattr(self, name) for name in _PRICED)) / 1e6
+        """Dollars, as far as the prices are known."""
+        return float(sum(counts.get(name, 0) * (getattr(self, name) or 0) for name in PRICED)) / 1e6
+
+    def source(self) -> str:
+        """Where the prices come from, and which are missing, on one line."""
+        given = ", ".join(f"trainer.price_{name}={getattr(self, name):g}" for name in self.options)
+        parts = [] if self.date is None else [f"prices of {self.date}"]
+        if given:
+            parts.append(f"prices {given}" if self.date is None else f"but {given}")
+        if missing := [name for name in PRICED if getattr(self, name) is None]:
+            options = ", ".join(f"trainer.price_{name}" for name in missing)
+            parts.append(
+                f"the cost is without {' and '.join(missing)} tokens, whose price was not given "
+                f"({options})"
+            )
+        return "; ".join(parts)
 
     @classmethod
     def read(cls, path: str | Path, model: str) -> Prices:
@@ -70,22 +101,18 @@ class Prices:
                 remedy="add it",
             )  # fmt: skip
         found = models[model]
-        if not isinstance(found, dict) or set(found) != set(_PRICED) or not all(
+        if not isinstance(found, dict) or set(found) != set(PRICED) or not all(
             _price(value) for value in found.values()
         ):  # fmt: skip
             raise DataError(
                 f"the prices of {model!r} are {found!r}", path=path, field=model, remedy=form
             )
-        return cls(date=content["date"], **{name: float(found[name]) for name in _PRICED})
+        return cls(date=content["date"], **{name: float(found[name]) for name in PRICED})
 
 
 def _price(value: Any) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value >= 0
-    )
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= sys.float_info.max  # false of NaN
 
 
 @attrs.define(eq=False)
@@ -126,8 +153,8 @@ class Usage:
         for _, row in rows:
             total.update(row)
         rows.append(("total", total))
-        names = ("requests", *_PRICED)
-        head = ["step", "requests", *(f"{name} tokens" for name in _PRICED)]
+        names = ("requests", *PRICED)
+        head = ["step", "requests", *(f"{name} tokens" for name in PRICED)]
         lines = [[name, *(f"{row[column]:,}" for column in names)] for name, row in rows]
         if self.prices is not None:
             head.append("cost (USD)")
@@ -136,9 +163,7 @@ class Usage:
         text = _aligned([head, *lines])
         if self.prices is None:
             return text + "\nno prices were given, so no cost: --set trainer.prices=FILE"
-        if self.prices.date is not None:
-            return text + f"\nprices of {self.prices.date}"
-        return text
+        return f"{text}\n{self.prices.source()}"
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> str:

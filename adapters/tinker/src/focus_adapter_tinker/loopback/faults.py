@@ -41,7 +41,7 @@ ROUTES = (
 )
 """Every route under ``/api/v1``, as statistics and faults name it."""
 
-_DOOR = ("drop", "lost", "timeout")
+_DOOR = ("drop", "lost", "timeout", "echo")
 _RESULT = ("fail", "slow")
 _LOGPROBS = ("missing_logprobs", "short_logprobs")
 _TIMED = {"slow": 2.0, "timeout": None}
@@ -64,6 +64,7 @@ class Fault:
     ``drop``              the connection is closed; the request is not taken up
     ``lost``              the request is taken up, and the connection closed unanswered
     ``timeout[:S]``       taken up and never answered, or closed unanswered after S seconds
+    ``echo``              HTTP 403, and the message repeats the API key; not taken up
     ``slow[:S]``          the result is ready S seconds later than it was computed (2)
     ``fail``              the result is a failure on the server's side; nothing is computed
     ``missing_logprobs``  the result has no log probabilities

@@ -99,6 +99,9 @@ class Server:
         request[_FAULT] = fault
         if fault is not None and fault.status is not None:
             return _error(fault.status, f"fault {fault.spec}")
+        if fault is not None and fault.kind == "echo":
+            key = request.headers.get("X-API-Key")
+            return _error(403, f"fault {fault.spec}: the key {key} may not do this")
         if fault is not None and fault.kind == "drop":
             return await _hang_up(request)
         response = await _told(handler, request)
@@ -133,13 +136,19 @@ class Server:
         return web.json_response({"status": "ok"})
 
     async def _get_server_capabilities(self, request: web.Request) -> web.Response:
-        supported = {
-            "model_name": self._backend.options.model,
-            "max_context_length": self._backend.facts.context_length,
-            "trainable": True,
-            "sampleable": True,
-        }
-        return web.json_response({"supported_models": [supported]})
+        # Every name that a client gave is a name of the one model.
+        used = [*self._backend.models.values(), *(w for w, _ in self._backend.sessions.values())]
+        names = dict.fromkeys([self._backend.options.model, *(each.base_model for each in used)])
+        supported = [
+            {
+                "model_name": name,
+                "max_context_length": self._backend.facts.context_length,
+                "trainable": True,
+                "sampleable": True,
+            }
+            for name in names
+        ]
+        return web.json_response({"supported_models": supported})
 
     async def _client_config(self, request: web.Request) -> web.Response:
         return web.json_response({"proto_compress_fwdbwd": self._compress})
