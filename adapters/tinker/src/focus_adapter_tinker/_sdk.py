@@ -30,6 +30,7 @@ __all__ = [
     "context_length",
     "explain",
     "in_thread",
+    "mask_logs",
     "masked",
     "resolved",
     "sample",
@@ -40,6 +41,7 @@ __all__ = [
 
 def _submitter(client: Any, name: str) -> Callable[..., Any]:
     """The method that submits an operation without a warning."""
+    mask_logs()
     later = getattr(client, f"{name}_async", None)
     if later is None or hasattr(later, "__deprecated__"):
         return getattr(client, name)  # type: ignore[no-any-return]
@@ -170,6 +172,26 @@ def masked(text: str) -> str:
     """A text in which no key can be read: neither the environment's nor anything like one."""
     key = os.environ.get("TINKER_API_KEY")
     return _KEY.sub("***", text.replace(key, "***") if key else text)
+
+
+def mask_logs() -> None:
+    """Have the SDK's own log lines masked, which quote what a server answered.
+
+    A filter works on the very loggers that it is added to, so all that there are by now get it.
+    """
+    for name in list(logging.root.manager.loggerDict):
+        if name == "tinker" or name.startswith("tinker."):
+            logging.getLogger(name).addFilter(_masks)
+
+
+def _masks(record: logging.LogRecord) -> bool:
+    said = record.getMessage()
+    if (without := masked(said)) != said:
+        record.msg, record.args = without, ()
+    if record.exc_info and record.exc_info[1] is not None and cause(record.exc_info[1]) is None:
+        record.exc_text = masked("".join(traceback.format_exception(record.exc_info[1])))
+        record.exc_info = None
+    return True
 
 
 def explain(error: BaseException) -> str:

@@ -100,6 +100,7 @@ class ClientTrainer:
         )
 
     def _snapshot(self) -> Any:
+        _sdk.mask_logs()
         sampler = _sdk.resolved(self.client.save_weights_and_get_sampling_client())
         self.usage.count(requests=1)  # answered, whatever is wrong with the tokenizer
         if self._reading is None:

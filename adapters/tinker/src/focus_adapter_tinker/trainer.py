@@ -220,6 +220,7 @@ class TinkerTrainer:
         """In a thread: the training client; asks for the context's length on the way."""
         import tinker
 
+        _sdk.mask_logs()
         self._service = service = tinker.ServiceClient(project_id=self.project, **options)
         if self.resume_from is not None and not self.dry_run:
             made = service.create_training_client_from_state_with_optimizer(self.resume_from)
