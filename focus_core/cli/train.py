@@ -332,8 +332,7 @@ def _say_how_to_go_on(directory: Any, out: Any) -> None:
         )
     elif made := directory.reported_batches():
         print(
-            f"nothing was saved: {made} batches are lost; --save-every N saves after every N "
-            "updates",
+            f"nothing was saved (batches done: {made}); --save-every N saves after every N",
             file=out,
         )
 

@@ -109,9 +109,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_key_that_cannot_be_one_stops_a_run_before_it_leaves_anything(
-    monkeypatch, tmp_path, key
-):
+def test_a_key_that_cannot_be_one_stops_a_run_before_it_leaves_anything(monkeypatch, tmp_path, key):
     monkeypatch.delenv("TINKER_API_KEY")
     monkeypatch.delenv("TINKER_CREDENTIAL_CMD", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -1,4 +1,4 @@
-"""The API key is in nothing that a failing run leaves, though the server repeats it in its errors."""
+"""The API key is in nothing a failing run leaves, though the server repeats it in its errors."""
 
 import asyncio
 import logging
@@ -94,7 +94,8 @@ def end(service):
 
 
 @pytest.mark.parametrize(
-    "route", ["forward_backward", "optim_step", "asample", "save_weights_for_sampler", "get_sampler"]
+    "route",
+    ["forward_backward", "optim_step", "asample", "save_weights_for_sampler", "get_sampler"],
 )
 def test_a_key_given_in_code_is_in_no_error_and_no_log(server, echoing, caplog, route):
     caplog.set_level(logging.DEBUG)
@@ -141,7 +142,11 @@ def test_whatever_looks_like_a_key_is_masked(key, form):
 
 
 def test_what_is_no_key_is_left_as_it_is():
-    for text in ("the api_key must start with the 'tml-' prefix", "use tml-renderers", "heyJoe12345"):
+    for text in (
+        "the api_key must start with the 'tml-' prefix",
+        "use tml-renderers",
+        "heyJoe12345",
+    ):
         assert explain(ValueError(text)) == f"ValueError: {text}"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 
 import attrs
 import pytest
@@ -11,14 +12,23 @@ from focus_adapter_tinker import trainer as trainer_module
 from focus_core import (
     Batch,
     DataError,
+    GenerationError,
     OffPolicyError,
     Problem,
+    SamplingParams,
     TrainerError,
     UsageError,
     run_schedule,
 )
 from focus_core.testing import PolicyContract, TrainerContract
-from tests.adapters.tinker.sdk_kit import ENDS_SESSIONS, Training, collector_for, record
+from tests.adapters.tinker.sdk_kit import (
+    ENDS_SESSIONS,
+    Sampler,
+    Training,
+    answer,
+    collector_for,
+    record,
+)
 from tests.core.cli_kit import invoke
 
 
@@ -64,23 +74,22 @@ class TestPolicy(PolicyContract):
         ({"grad_clip_norm": -1.0}, "grad_clip_norm"),
         ({"checkpoint_ttl": 60}, "an hour"),
         ({"update_timeout": 0.0}, "update_timeout"),
+        ({"update_timeout": math.inf}, "update_timeout is inf"),
+        ({"learning_rate": math.inf}, "learning_rate is inf"),
+        ({"eps": math.nan}, "eps is nan"),
+        ({"weight_decay": math.inf}, "weight_decay is inf"),
+        ({"logprob_tolerance": math.nan}, "logprob_tolerance is nan"),
+        ({"context_length": 0}, "context_length is 0"),
+        *(
+            ({f"price_{kind}": price}, f"price_{kind} is {price!r}; .* finite number")
+            for kind in ("prompt", "sampled", "trained")
+            for price in (-0.1, math.nan, math.inf, 10**400)
+        ),
     ],
 )
 def test_a_wrong_option_is_told_at_once(options, message):
     with pytest.raises(UsageError, match=message):
         TinkerTrainer(**{"model": "m", **options})
-
-
-def test_without_a_key_the_user_is_told_what_to_set(monkeypatch, tmp_path):
-    monkeypatch.delenv("TINKER_API_KEY")
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-    async def main():
-        async with TinkerTrainer(model="m", base_url="http://127.0.0.1:9"):
-            pass
-
-    with pytest.raises(UsageError, match=r"set TINKER_API_KEY, or try .* --dry-run"):
-        asyncio.run(main())
 
 
 def test_options_reach_tinker(trainer_of):
@@ -272,9 +281,12 @@ def test_a_dry_run_needs_no_key_keeps_nothing_and_counts(tmp_path, monkeypatch):
         ({"models": {}}, "no date"),
         ({"date": "2026-11-01", "models": {}}, "no price of 'm'"),
         ({"date": "2026-11-01", "models": {"m": {"prompt": 1}}}, "the prices of 'm'"),
-        (
-            {"date": "d", "models": {"m": {"prompt": -1, "sampled": 1, "trained": 1}}},
-            "the prices of 'm'",
+        *(
+            (
+                {"date": "d", "models": {"m": {"prompt": price, "sampled": 1, "trained": 1}}},
+                "the prices of 'm'",
+            )
+            for price in (-1, True, math.nan, math.inf, 10**400, None)
         ),
     ],
 )
@@ -290,6 +302,147 @@ def test_prices_may_be_given_one_by_one():
     trainer = TinkerTrainer(model="m", price_sampled=2.0)
     assert attrs.asdict(trainer.usage.prices)["sampled"] == 2.0
     assert trainer.usage.prices.cost({"sampled": 500_000, "prompt": 7}) == 1.0
+
+
+LACKS = "the cost is without {} tokens, whose price was not given ({})"
+
+
+@pytest.mark.parametrize(
+    ("options", "dated", "says"),
+    [
+        ({}, True, "prices of 2026-11-01"),
+        ({"price_trained": 7.5}, True, "prices of 2026-11-01; but trainer.price_trained=7.5"),
+        (
+            {"price_prompt": 0, "price_trained": 2},
+            True,
+            "prices of 2026-11-01; but trainer.price_prompt=0, trainer.price_trained=2",
+        ),
+        (
+            {"price_sampled": 0.4},
+            False,
+            "prices trainer.price_sampled=0.4; "
+            + LACKS.format("prompt and trained", "trainer.price_prompt, trainer.price_trained"),
+        ),
+        (
+            {"price_prompt": 1, "price_sampled": 2, "price_trained": 3},
+            False,
+            "prices trainer.price_prompt=1, trainer.price_sampled=2, trainer.price_trained=3",
+        ),
+    ],
+)
+def test_the_table_says_whose_prices_and_which_are_missing(tmp_path, options, dated, says):
+    if dated:
+        path = tmp_path / "prices.json"
+        model = {"prompt": 1.0, "sampled": 2.0, "trained": 3.0}
+        path.write_text(json.dumps({"date": "2026-11-01", "models": {"m": model}}))
+        options = {**options, "prices": str(path)}
+    trainer = TinkerTrainer(model="m", **options)
+    trainer.usage.count(requests=1, sampled=1_000_000)
+    assert trainer.summary().splitlines()[-1] == says
+    assert trainer.usage.prices.cost({"sampled": 10**6}) == options.get("price_sampled", 2.0)
+
+
+# What is counted
+
+
+def test_what_failed_after_an_answer_is_counted(tokenizer):
+    """It was asked for and answered, so it is paid for."""
+    from focus_adapter_tinker import TinkerPolicy
+    from focus_adapter_tinker.client_trainer import ClientTrainer
+    from focus_adapter_tinker.usage import Usage
+
+    def counts(usage):
+        return {name: number for name, number in usage._now.items() if number}
+
+    async def update(**fault):
+        trainer = ClientTrainer(client=Training(tokenizer, **fault), model="m")
+        items = trainer.convert([record()])
+        with pytest.raises(TrainerError):
+            await trainer.update(
+                Batch(index=0, behavior_step=0, learner_step=0, actor=[record()], items=items)
+            )
+        return counts(trainer.usage)
+
+    async def publish(profile, **fault):
+        trainer = ClientTrainer(client=Training(tokenizer, **fault), model="m", profile=profile)
+        with pytest.raises((TrainerError, UsageError)):
+            await trainer.publish_policy()
+        return counts(trainer.usage)
+
+    async def sample(answered):
+        sampler = Sampler(tokenizer, answer=lambda *_: answered)
+        policy = TinkerPolicy(sampler, model="m", usage=Usage())
+        with pytest.raises(GenerationError):
+            await policy.generate([1, 2], SamplingParams(max_tokens=4))
+        return counts(policy._usage)
+
+    boom = ValueError("boom")
+    assert asyncio.run(update(fail={"forward_backward": boom})) == {}
+    assert asyncio.run(update(fail={"optim_step": boom})) == {"requests": 1, "trained": 3}
+    assert asyncio.run(update(metrics={"loss:sum": math.nan})) == {"requests": 1, "trained": 3}
+    assert asyncio.run(publish("token_chunk", fail={"snapshot": boom})) == {}
+    assert asyncio.run(publish("hermes")) == {"requests": 1}
+    asked = {"requests": 1, "samples": 1, "prompt": 2}
+    assert asyncio.run(sample(answer(([5, 6], None, "stop")))) == {**asked, "sampled": 2}
+    assert asyncio.run(sample(answer())) == asked
+
+
+def test_a_publish_that_fails_leaves_the_counts_of_the_run_right(trainer_of, server):
+    """The table after a failure holds what the server was asked for, and no more."""
+    names = {"prompt": "prompt_tokens", "sampled": "sampled_tokens", "trained": "trained_tokens"}
+    before = server.stats()
+    trainer = trainer_of(price_sampled=1.0)
+    server.inject("save_weights_for_sampler:2=fail")
+    try:
+        with pytest.raises(TrainerError, match="publishing the policy of step 1 failed"):
+            run(trainer, steps=3)
+    finally:
+        server.heal()
+    after = server.stats()
+    total = trainer.usage.table().splitlines()[-2].replace(",", "").split()
+    assert total[0] == "total"
+    for place, name in enumerate(names.values(), 2):
+        assert int(total[place]) == after[name] - before[name]
+
+
+def test_a_dry_run_says_what_stood_in_for_the_model(tmp_path, monkeypatch):
+    """Its context is the tiny model's, whatever name it is given, and prompts are held to it."""
+    monkeypatch.delenv("TINKER_API_KEY")
+    trainer = TinkerTrainer(model="some/other-model", dry_run=True, seed=0)
+
+    async def main():
+        async with trainer:
+            return (await trainer.publish_policy()).context_length
+
+    assert asyncio.run(main()) == 1024
+    first = trainer.summary().splitlines()[0]
+    assert first == (
+        "dry run: nothing was sent to Tinker; 'tiny' stood in, which takes 1,024 tokens"
+    )
+
+
+def test_a_run_that_fails_says_what_it_saved(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TINKER_BASE_URL", server.base_url)
+    common = ("train", "--task", "arithmetic", "--trainer", "tinker", "--model", "m", *SMALL)
+
+    def failing(position, name, *more):
+        server.inject(f"optim_step:{position}=fail")
+        try:
+            done = invoke(*common, "--steps", 3, "--run-dir", tmp_path / name, *more)
+        finally:
+            server.heal()
+        assert (done.code, done.crashed) == (1, False)
+        return done.out, done.err
+
+    out, err = failing(1, "none")
+    assert "saved" not in out
+    assert "(no state was saved to go on from)" in err
+    out, err = failing(2, "lost")
+    assert out.endswith("nothing was saved (batches done: 1); --save-every N saves after every N\n")
+    assert "(no state was saved to go on from)" in err
+    out, err = failing(2, "kept", "--save-every", 1)
+    assert f"go on with: focus train --resume {tmp_path}/kept\n" in out
+    assert "(the newest state to go on from is tinker://" in err
 
 
 def test_only_a_trainer_that_can_makes_a_dry_run(tmp_path):

@@ -101,7 +101,7 @@ async def trouble(url: str) -> str | None:
     import httpx
 
     def look() -> int:
-        return httpx.get(f"{url}/api/v1/healthz", timeout=_PROBE).status_code
+        return int(httpx.get(f"{url}/api/v1/healthz", timeout=_PROBE).status_code)
 
     try:
         status = await _sdk.in_thread(look, _PROBE + 1)

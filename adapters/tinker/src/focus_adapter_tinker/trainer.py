@@ -162,9 +162,7 @@ class TinkerTrainer:
         given = {name: price for name, price in options.items() if price is not None}
         if self.prices is None:
             return Prices(**given, options=tuple(given)) if given else None
-        return attrs.evolve(
-            Prices.read(self.prices, self.model), **given, options=tuple(given)
-        )
+        return attrs.evolve(Prices.read(self.prices, self.model), **given, options=tuple(given))
 
     # Life cycle
 

@@ -107,7 +107,8 @@ class Prices:
             raise DataError(
                 f"the prices of {model!r} are {found!r}", path=path, field=model, remedy=form
             )
-        return cls(date=content["date"], **{name: float(found[name]) for name in PRICED})
+        prompt, sampled, trained = (float(found[name]) for name in PRICED)
+        return cls(prompt=prompt, sampled=sampled, trained=trained, date=content["date"])
 
 
 def _price(value: Any) -> bool:

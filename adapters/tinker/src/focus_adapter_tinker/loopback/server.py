@@ -137,8 +137,9 @@ class Server:
 
     async def _get_server_capabilities(self, request: web.Request) -> web.Response:
         # Every name that a client gave is a name of the one model.
-        used = [*self._backend.models.values(), *(w for w, _ in self._backend.sessions.values())]
-        names = dict.fromkeys([self._backend.options.model, *(each.base_model for each in used)])
+        used = [each.base_model for each in self._backend.models.values()]
+        used += [weights.base_model for weights, _ in self._backend.sessions.values()]
+        names = dict.fromkeys([self._backend.options.model, *used])
         supported = [
             {
                 "model_name": name,
