@@ -94,19 +94,25 @@ def end(service):
 
 
 @pytest.mark.parametrize(
-    "routes",
+    "route",
     [
-        ("forward_backward",),
-        ("optim_step",),
-        ("asample",),
-        ("save_weights_for_sampler",),
-        ("get_sampler", "get_info"),  # where an SDK looks for the tokenizer
+        "forward_backward",
+        "optim_step",
+        "asample",
+        "save_weights_for_sampler",
+        pytest.param(
+            "get_sampler",
+            marks=pytest.mark.skipif(
+                hasattr(tinker.SamplingClient.sample_async, "__deprecated__"),
+                reason="this SDK learns the tokenizer with the training client",
+            ),
+        ),
     ],
 )
-def test_a_key_given_in_code_is_in_no_error_and_no_log(server, echoing, caplog, routes):
+def test_a_key_given_in_code_is_in_no_error_and_no_log(server, echoing, caplog, route):
     caplog.set_level(logging.DEBUG)
     service, client = given_in_code(server)
-    echoing(*routes)
+    echoing(route)
     try:
         with pytest.raises(FocusError) as caught:
             asyncio.run(
@@ -121,7 +127,7 @@ def test_a_key_given_in_code_is_in_no_error_and_no_log(server, echoing, caplog, 
             )
     finally:
         end(service)
-    assert struck(server) & set(routes)
+    assert route in struck(server)
     assert "the key *** may not do this" in str(caught.value)
     assert KEY not in traced(caught.value)
     assert KEY not in caplog.text
