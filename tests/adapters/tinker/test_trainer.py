@@ -240,7 +240,7 @@ def test_groups_that_teach_nothing_are_dropped_counted_and_never_an_error(
     """Two groups of eight a batch: one of them degenerate, then both, then one again."""
     monkeypatch.setenv("TINKER_BASE_URL", server.base_url)
     sums = [
-        ("Compute 1+8+8-6. Box the answer.", "11"),
+        ("Compute 1+8+8-6. Box the answer.", "16"),
         *[("What is 1+1?", "what no policy says")] * 3,
     ]
     problems = tmp_path / "problems.jsonl"
