@@ -28,7 +28,7 @@ def type_in(server, tmp_path):
     def run(program, *args):
         done = subprocess.run(
             [
-                *(sys.executable, "-W", "error::FutureWarning", EXAMPLE / program),
+                *(sys.executable, "-W", "error", EXAMPLE / program),
                 *("--model", "some/model", "--problem-file", "problems.jsonl", *map(str, args)),
             ],
             cwd=tmp_path,
