@@ -22,11 +22,22 @@ __all__ = ["VLLMCritic"]
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may be different the next time."""
 
+_SPLIT = frozenset({400, 413, 422})
+"""HTTP statuses that may be the fault of one text of a request: it is too long, say."""
+
+_CAUSES: Mapping[int, str] = {
+    401: "it wants a key: give api_key what vllm serve --api-key was given",
+    403: "the key is not allowed to use it: check api_key, and what stands before the server",
+    404: "it has no such model or no /pooling: check base_url and model, and that the server was "
+    "started as vllm serve MODEL --runner pooling",
+}
+"""What else a status means, and what to do; no text is at fault."""
+
 _REDUCE: Mapping[str, Callable[[Sequence[Any]], Any]] = {"last": lambda values: values[-1]}
 
 
 class _Refused(Exception):
-    """The server refused a request for good; another part of it may be fine."""
+    """The server refused a request for what is in it; another part of it may be fine."""
 
 
 @attrs.define
@@ -186,7 +197,7 @@ class VLLMCritic:
 
         Raises:
             CriticError: No answer, or none that can be read.
-            _Refused: The server does not take the request.
+            _Refused: The server does not take these texts together.
         """
         import httpx
 
@@ -211,7 +222,10 @@ class VLLMCritic:
                 return self._read(response, len(texts))
             why = f"HTTP {response.status_code}: {' '.join(response.text.split())[:200]}"
             if response.status_code not in _AGAIN:
-                raise _Refused(f"the value model at {self.base_url}/pooling refuses: {why}")
+                cause = _CAUSES.get(response.status_code)
+                said = f"the value model {self.model!r} at {self.base_url}/pooling refuses: {why}"
+                refused = _Refused if response.status_code in _SPLIT else CriticError
+                raise refused(f"{said}; {cause}" if cause else said)
         raise CriticError(
             f"the value model at {self.base_url}/pooling gave no answer in {self._retries + 1} "
             f"attempts; the last: {why}"

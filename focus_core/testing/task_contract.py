@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -252,7 +253,8 @@ class TaskContract(EnvContract):
         source = self.source if self.source is not None else defaults_of(task).source
         if source is None:
             raise NotApplicable("the task has no problems of its own; give some as source")
-        problems: Sequence[Problem] = task.problems(source)
+        with ThreadPoolExecutor(1) as thread:  # where an event loop runs, a task may refuse to wait
+            problems: Sequence[Problem] = thread.submit(task.problems, source).result()
         require(problems, f"problems({source!r}) gave none")
         return problems
 

@@ -163,6 +163,29 @@ def test_one_text_that_is_refused_does_not_fail_the_others():
     assert "maximum context length" in str(bad)
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_batch_is_split_where_a_text_may_be_at_fault(status):
+    with Pooling(faults={0: status}) as server:
+        assert ask(server, "a", "ab") == [0.1, 0.2]
+    assert [request["input"] for request in server.requests] == [["a", "ab"], ["a"], ["ab"]]
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(401, "give api_key"), (403, "check api_key"), (404, "--runner pooling"), (405, "HTTP 405")],
+)
+def test_what_no_text_is_at_fault_for_fails_at_once(status, cause):
+    with Pooling(faults=dict.fromkeys(range(9), status)) as server:
+        found = ask(server, "a", "ab", "abc")
+    assert [request["input"] for request in server.requests] == [["a", "ab", "abc"]]
+    for error in found:
+        assert isinstance(error, CriticError)
+        assert f"the value model 'value' at {server.url}/pooling refuses: HTTP {status}" in str(
+            error
+        )
+        assert cause in str(error)
+
+
 @pytest.mark.parametrize(
     "pooled", [[], None, "AAAA", [[]], [None], [True], [math.nan], [[math.inf]], [[0.1, 0.2]], 0.5]
 )

@@ -1,15 +1,18 @@
 """The task ``cookbook``: whatever makes environments there, in Python and on the command line."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import threading
 
+import chz
 import pytest
 from focus_adapter_cookbook import CookbookTask, from_cookbook
 from focus_adapter_cookbook.chat import TEMPLATE_RENDERER
 from tinker_cookbook.recipes.math_rl.arithmetic_env import ArithmeticDatasetBuilder
 from tinker_cookbook.recipes.multiplayer_rl.guess_number.env import GuessNumberDatasetBuilder
-from tinker_cookbook.rl.types import RLDataset
+from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder
 
 from focus_core import GroupCentered, Independent, Problem, Segments, Turns, UsageError
 from focus_core.testing import RandomPolicy, TaskContract
@@ -88,13 +91,42 @@ def test_a_dataset_builder_makes_train_and_test(tiny):
         from_cookbook(recipe(tiny)).problems("test")
 
 
-def test_problems_can_be_read_within_an_event_loop(tiny):
-    import asyncio
+@chz.chz
+class Slow(RLDatasetBuilder):
+    """Makes a dataset once it is told to, from the loop that waits for it."""
 
-    async def read():
-        return from_cookbook(recipe(tiny)).problems()
+    go_on: threading.Event
 
-    assert len(asyncio.run(read())) == 4
+    async def __call__(self):
+        await asyncio.to_thread(self.go_on.wait, 60)
+        return Batches([TalkGroup()]), None
+
+
+def test_a_running_event_loop_is_not_held_up():
+    """What would wait is refused, and runs beside the loop where it is told to."""
+
+    async def main():
+        go_on = threading.Event()
+        task = from_cookbook(Slow(go_on=go_on))
+        with pytest.raises(UsageError, match=r"await asyncio.to_thread\(task.problems\)"):
+            task.problems()
+        reading = asyncio.ensure_future(asyncio.to_thread(task.problems))
+        await asyncio.sleep(0)
+        go_on.set()  # the loop is free to say so
+        (problem,) = await reading
+        assert [p.id for p in task.problems()] == [problem.id], "it is read already"
+        with pytest.raises(UsageError, match=r"await asyncio.to_thread\(task.validate\)"):
+            task.validate()
+        await asyncio.to_thread(task.validate)
+
+    asyncio.run(main())
+
+
+def test_what_needs_no_waiting_is_read_within_an_event_loop():
+    async def main():
+        return from_cookbook([TalkGroup(), TalkGroup()]).problems()
+
+    assert len(asyncio.run(main())) == 2
 
 
 def test_options_decide_what_is_collected():

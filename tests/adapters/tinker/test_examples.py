@@ -30,7 +30,7 @@ def start(server, tmp_path):
         environment = {**os.environ, "TINKER_BASE_URL": server.base_url, **changed}
         return subprocess.Popen(
             [
-                *(sys.executable, "-W", "error::FutureWarning", EXAMPLE / program),
+                *(sys.executable, "-W", "error", EXAMPLE / program),
                 *("--model", "some/model", "--problem-file", "problems.jsonl", *map(str, args)),
             ],
             cwd=tmp_path,

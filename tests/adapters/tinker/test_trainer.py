@@ -20,6 +20,7 @@ from focus_core import (
     UsageError,
     run_schedule,
 )
+from focus_core.run.recording import Recording
 from focus_core.testing import PolicyContract, TrainerContract
 from tests.adapters.tinker.sdk_kit import (
     ENDS_SESSIONS,
@@ -51,6 +52,19 @@ class TestTrainer(TrainerContract):
         return TinkerTrainer(
             model="tiny", base_url=self.base_url, seed=0, lora_rank=8, learning_rate=1e-3, **options
         )
+
+
+def test_a_trainer_without_a_seed_keeps_the_contract_of_merging(server):
+    """Each begins with an adapter of its own; what is compared begins at one saved state."""
+
+    class Seedless(TrainerContract):
+        def subject(self, **options):
+            options.pop("checkpoint_dir", None)
+            return TinkerTrainer(
+                model="tiny", base_url=server.base_url, learning_rate=1e-3, **options
+            )
+
+    Seedless().test_merged_records_train_as_single_ones()
 
 
 @pytest.mark.usefixtures("server")
@@ -232,22 +246,41 @@ def test_a_run_resumes_from_what_tinker_keeps(server, tmp_path, monkeypatch):
     assert (report["batch"], report["learner_step"]) == (2, 2)
 
 
-def test_group_rollouts_drop_and_count_what_teaches_nothing(server, tmp_path, monkeypatch):
-    """A policy that never answers right: every group is degenerate, every batch is skipped."""
+@pytest.mark.parametrize("depth", [0, 1])
+def test_groups_that_teach_nothing_are_dropped_counted_and_never_an_error(
+    server, tmp_path, monkeypatch, depth
+):
+    """Two groups of eight a batch: one of them degenerate, then both, then one again."""
     monkeypatch.setenv("TINKER_BASE_URL", server.base_url)
+    sums = [
+        ("Compute 1+8+8-6. Box the answer.", "16"),
+        *[("What is 1+1?", "what no policy says")] * 3,
+    ]
     problems = tmp_path / "problems.jsonl"
-    problems.write_text('{"problem": "What is 1+1?", "answer": "no policy says this"}\n')
+    lines = [json.dumps({"problem": text, "answer": answer}) for text, answer in sums]
+    problems.write_text("\n".join(lines))
     done = invoke(
-        *("train", "--task", "math", "--trainer", "tinker", "--model", "m", "--steps", 2),
-        *("--problems", problems, "--recipe", "group", "--set", "group_size=3", "--json"),
-        *("--set", "task.segment_tokens=16", "--run-dir", tmp_path / "run"),
+        *("train", "--task", "math", "--trainer", "tinker", "--model", "m", "--steps", 3),
+        *("--problems", problems, "--order", "sequential", "--problems-per-step", 2),
+        *("--recipe", "group", "--set", "group_size=8", "--set", "task.segment_tokens=16"),
+        *("--seed", 0, "--async-depth", depth, "--json"),
+        *("--run-dir", tmp_path / "run", "--record", tmp_path / "record"),
     )
     assert done.code == 0, done
-    for line in done.out.splitlines():
-        metrics = json.loads(line)["metrics"]
-        assert metrics["degenerate_groups"] == 1
-        assert metrics["continuations"] == 3
-        assert metrics["skipped"] == "no generated token has an advantage"
+    reports = [json.loads(line) for line in done.out.splitlines()]
+    assert [r["metrics"]["continuations"] for r in reports] == [16, 16, 16]
+    assert [r["metrics"]["degenerate_groups"] for r in reports] == [1, 2, 1]
+    assert [r["learner_step"] for r in reports] == [0, 1, 1], "a batch of nothing is no update"
+    nothing = "no generated token has an advantage"
+    assert [r["metrics"].get("skipped") for r in reports] == [None, nothing, None]
+    assert ["loss" in r["metrics"] for r in reports] == [True, False, True]
+    recording = Recording.open(tmp_path / "record")
+    for index, report in enumerate(reports):
+        trees = recording.read(index).trees
+        assert [bool(tree) for tree in trees] == [index != 1, False], "the other group's are left"
+        trained = [sum(r.trained_tokens for r in tree) for tree in trees]
+        assert report["metrics"].get("trained_tokens", 0) == sum(trained)
+        assert all(r.has_signal for tree in trees for r in tree)
 
 
 def test_a_dry_run_needs_no_key_keeps_nothing_and_counts(tmp_path, monkeypatch):

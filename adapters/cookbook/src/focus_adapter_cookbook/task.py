@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -94,11 +93,12 @@ class CookbookTask:
         """The groups of the dataset: ``train`` (or ``None``) or ``test``.
 
         Raises:
-            UsageError: There is no such dataset, or the builder cannot be used.
+            UsageError: There is no such dataset, the builder cannot be used, or it is asynchronous
+                and an event loop runs here that would wait for it.
         """
         split = "train" if source is None else source
         if self._made is None:
-            self._made = _finished(_datasets(self.builder, self.options))
+            self._made = _datasets(self.builder, self.options)
         dataset = dict(zip(("train", "test"), self._made, strict=True)).get(split)
         if dataset is None:
             raise UsageError(
@@ -147,7 +147,8 @@ class CookbookTask:
             FocusError: What is wrong.
         """
         group = self.problems()[0].metadata["builder"]
-        _finished(_begun(CookbookEnv(group, str, self.max_tokens, tokenizer=self.tokenizer)))
+        env = CookbookEnv(group, str, self.max_tokens, tokenizer=self.tokenizer)
+        _finished(_begun(env), "validate")
 
 
 def from_cookbook(
@@ -193,18 +194,19 @@ class _Groups:
         return 1
 
 
-async def _datasets(builder: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+def _datasets(builder: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """Training and test dataset of whatever was given.
 
     Raises:
-        UsageError: It is none of what the cookbook makes environments with.
+        UsageError: It is none of what the cookbook makes environments with, or an event loop would
+            wait for it.
     """
     if isinstance(builder, str):
         builder = _named(builder, options)
     elif options:
         raise UsageError("task.options go with a builder's name; give the object its own")
     if isinstance(builder, RLDatasetBuilder):
-        made = await builder()
+        made = _finished(builder(), "problems")
         return made[0], made[1]
     if hasattr(builder, "get_batch"):
         return builder, None
@@ -232,20 +234,18 @@ def _named(name: str, options: Mapping[str, Any]) -> Any:
         raise UsageError(f"builder={name!r}: {type(error).__name__}: {error}") from error
 
 
-def _finished(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, whether or not this thread runs an event loop."""
-    found: list[T] = []
-    failed: list[BaseException] = []
+def _finished(work: Coroutine[Any, Any, T], method: str) -> T:
+    """Run a coroutine to its end.
 
-    def run() -> None:
-        try:
-            found.append(asyncio.run(work))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="focus-cookbook", daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+    Raises:
+        UsageError: An event loop runs in this thread, and would stand still for as long.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    raise UsageError(
+        f"task.{method}() would hold up the event loop that runs here; call it in a thread: "
+        f"await asyncio.to_thread(task.{method})"
+    )
