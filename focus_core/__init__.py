@@ -75,6 +75,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "Selective",
         "TokenEntropy",
     ),
+    "shifting": ("Shifted", "shifted"),
     "sinks": ("CriticSink", "JsonlDirectory"),
     "sources": ("DataWarning", "Row", "read_rows"),
     "specs": (

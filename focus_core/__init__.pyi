@@ -98,6 +98,8 @@ from focus_core.search import Independent as Independent
 from focus_core.search import Search as Search
 from focus_core.search import Selective as Selective
 from focus_core.search import TokenEntropy as TokenEntropy
+from focus_core.shifting import Shifted as Shifted
+from focus_core.shifting import shifted as shifted
 from focus_core.sinks import CriticSink as CriticSink
 from focus_core.sinks import JsonlDirectory as JsonlDirectory
 from focus_core.sources import DataWarning as DataWarning

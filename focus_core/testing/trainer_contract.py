@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from focus_core.errors import FocusError, OffPolicyError
+from focus_core.options import options_of
 from focus_core.plugins import resolve
 from focus_core.policy import Generation, Policy
 from focus_core.records import ActorRecord, Batch
@@ -40,8 +41,9 @@ class TrainerContract(Contract):
             def subject(self, **options):
                 return MyTrainer(learning_rate=0.1, **options)
 
-    ``subject`` gives a fresh trainer, not entered, always with the same initial weights. Where it
-    has the capability ``resumes`` it is also given ``checkpoint_dir`` and ``resume_from``.
+    ``subject`` gives a fresh trainer, not entered. Where it has the capability ``resumes`` it is
+    also given ``checkpoint_dir`` and ``resume_from``; without, its initial weights are always the
+    same.
 
     Attributes:
         updates: Updates after which a credited token must be more likely, a discredited one less.
@@ -348,22 +350,29 @@ class TrainerContract(Contract):
     @contract(needs="merges-spans")
     async def test_merged_records_train_as_single_ones(self) -> None:
         """One sequence with two spans has the gradient of the two records it stands for."""
-        found = []
-        for merged in (False, True):
-            async with self.subject() as trainer:
-                policy = await trainer.publish_policy()
-                prompt = self._prompt(policy)
-                first = next(g for g in await draw(policy, prompt, 64) if g.stop_reason == "length")
-                longer = [*prompt, *tokens_of([first])[0]]
-                (second,) = await draw(policy, longer, 1, max_tokens=2)
-                single = [record(prompt, [(first, 1.0)]), record(longer, [(second, -0.5)])]
-                both = [record(prompt, [(first, 1.0), (second, -0.5)])]
-                await trainer.update(batch(trainer, both if merged else single, 0))
-                policy = await trainer.publish_policy()
-                found.append(await self._probabilities(policy, [prompt, longer]))
+        resumes = "resumes" in self.capabilities()
+        options = {"checkpoint_dir": "checkpoints"} if resumes else {}
+        async with self.subject(**options) as trainer:
+            policy = await trainer.publish_policy()
+            prompt = self._prompt(policy)
+            first = next(g for g in await draw(policy, prompt, 64) if g.stop_reason == "length")
+            longer = [*prompt, *tokens_of([first])[0]]
+            (second,) = await draw(policy, longer, 1, max_tokens=2)
+            if resumes:  # another learner may begin with other weights
+                options["resume_from"] = await trainer.save_state("start")
+        single = [record(prompt, [(first, 1.0)]), record(longer, [(second, -0.5)])]
+        both = [record(prompt, [(first, 1.0), (second, -0.5)])]
+
+        async def trained(records: list[ActorRecord]) -> Probabilities:
+            async with self.subject(**options) as learner:
+                await learner.update(batch(learner, records, 0))
+                return await self._probabilities(await learner.publish_policy(), [prompt, longer])
+
+        found = await trained(single), await trained(both)
+        if _gap(*found) > self.tolerance:
+            self._same(found[0], await trained(single), self._not_reproducible(resumes))
         self._same(
-            found[0],
-            found[1],
+            *found,
             "a merged record trained otherwise than its edges; sum the loss over tokens, each with "
             "its own advantage, or drop the capability 'merges-spans'",
         )
@@ -401,10 +410,26 @@ class TrainerContract(Contract):
             found.update({(place, token): value for token, value in logprobs.items()})
         return found
 
+    def _not_reproducible(self, resumes: bool) -> str:
+        """What to mend when two learners make different policies of the same records."""
+        if resumes:
+            return "resumed twice from one saved state, the same records trained to two policies"
+        seed = "seed" in options_of(resolve(self.spec) if self.spec else type(self.subject()))
+        return (
+            "two fresh trainers made different policies of the same records, so merged and single "
+            "records cannot be compared; "
+            + ("set trainer.seed, so that all" if seed else "let all fresh trainers")
+            + " begin with the same weights"
+        )
+
     def _same(self, one: Probabilities, other: Probabilities, otherwise: str) -> None:
-        shared = one.keys() & other.keys()
-        gap = max((abs(one[key] - other[key]) for key in shared), default=math.inf)
+        gap = _gap(one, other)
         require(gap <= self.tolerance, f"{otherwise} (log probabilities differ by {gap:.3g})")
+
+
+def _gap(one: Probabilities, other: Probabilities) -> float:
+    """Largest difference where both know the log probability."""
+    return max((abs(one[key] - other[key]) for key in one.keys() & other.keys()), default=math.inf)
 
 
 @contextlib.contextmanager

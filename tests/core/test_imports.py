@@ -22,6 +22,7 @@ LAYERS = [
         "policy",
         "plain",
         "records",
+        "shifting",
         "sinks",
         "hookspecs",
         "specs",

@@ -19,11 +19,11 @@ NAMES = """
     Parsed PluginError Policy PolicyEvaluated PolicyPublished Prefix PreparedPrompt Problem
     ProcessExecution Progress QwenXml Recipe RecordError RecordsDelivered RefinedTd Reply ReplyEnv
     Rollout Row RunFinished RunStarted RunStatus SamplingParams Sandbox SandboxResult SandboxSpec
-    Search Segments Selective Sequential Shuffled Span StaleBatchError StepFinished StepReport Task
-    TaskDefaults TaskSpec ThreadExecution TokenEntropy Tool ToolCall ToolEnv ToolState Trainer
-    TrainerError TrainerSpec Transition Tree TreeRecords Turn Turns UnknownNameError UpdateStarted
-    UsageError VLLMCritic Values Workspace check_batch collect_records find_dialect hookimpl
-    read_rows run_batches run_schedule
+    Search Segments Selective Sequential Shifted Shuffled Span StaleBatchError StepFinished
+    StepReport Task TaskDefaults TaskSpec ThreadExecution TokenEntropy Tool ToolCall ToolEnv
+    ToolState Trainer TrainerError TrainerSpec Transition Tree TreeRecords Turn Turns
+    UnknownNameError UpdateStarted UsageError VLLMCritic Values Workspace check_batch
+    collect_records find_dialect hookimpl read_rows run_batches run_schedule shifted
 """.split()  # noqa: SIM905  # a list of 75 strings is not read
 
 FIXED = """

@@ -159,7 +159,7 @@ TRAINER = [
         "trainer",
         {"async def save_state(": "async def keep("},
         "has no method save_state()",
-        also={"a_saved_state_resumes"},
+        also={"a_saved_state_resumes", "merged_records_train_as_single_ones"},
     ),
     Break(
         "trainer",

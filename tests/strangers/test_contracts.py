@@ -10,7 +10,7 @@ from focus_core.testing import (
     TrainerContract,
 )
 from tests.strangers.mistakes import MISTAKES
-from tests.strangers.strangers_kit import KINDS, copied, outcomes
+from tests.strangers.strangers_kit import COUNT, KINDS, copied, outcomes
 
 CONTRACTS = {
     "task": TaskContract,
@@ -41,6 +41,29 @@ def test_a_mistake_breaks_its_contract_alone(mistake, tmp_path, monkeypatch):
     assert mistake.says in failed[mistake.contract]
     assert set(failed) == {mistake.contract, *mistake.also}, failed
     assert all("\n" not in detail for detail in failed.values())
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [("seed: int | None = None", "set trainer.seed,"), ("", "let all fresh trainers begin with")],
+)
+def test_learners_that_begin_with_other_weights_are_not_compared(
+    option, remedy, tmp_path, monkeypatch
+):
+    """Updates of another size each time stand for other initial weights."""
+    edits = {
+        'frozenset({"merges-spans", "resumes"})': 'frozenset({"merges-spans"})',
+        "    checkpoint_dir: str": f"    {option}\n    checkpoint_dir: str",
+        "@attrs.frozen\n": COUNT + "@attrs.frozen\n",
+        "        self._updates += 1\n": (
+            "        self._table = {k: v * (next(_COUNT) % 7) for k, v in self._table.items()}\n"
+            "        self._updates += 1\n"
+        ),
+    }
+    found = outcomes(copied(tmp_path, "trainer", "trainer", edits), "trainer", monkeypatch)
+    (detail,) = [o.detail for o in found if o.contract == "merged_records_train_as_single_ones"]
+    assert "two fresh trainers made different policies of the same records" in detail
+    assert remedy in detail
 
 
 def test_there_is_a_mistake_for_every_contract():

@@ -1,4 +1,4 @@
-"""Records as items: the shift by one, and what is refused before any gradient."""
+"""Records as items: what is refused before any gradient, and the batches they make."""
 
 import attrs
 import numpy as np
@@ -16,32 +16,6 @@ RECORD = ActorRecord(
     [0, 0, -0.5, -0.25, 0, -1.0],
     [Span(2, 4, 1.5, 1), Span(5, 6, -2.0, 2)],
 )
-
-
-def test_shift_by_one():
-    item = to_item(RECORD)
-    assert item.input_tokens.tolist() == [5, 6, 7, 8, 9]
-    assert item.target_tokens.tolist() == [6, 7, 8, 9, 10]
-    assert item.logprobs.tolist() == [0, -0.5, -0.25, 0, -1.0]
-    assert item.advantages.tolist() == [0, 1.5, 1.5, 0, -2.0]
-    assert item.mask.tolist() == [False, True, True, False, True]
-    assert item.trained_tokens == 3
-
-
-def test_plain_and_native_records_are_one_thing():
-    plain, native = to_item(RECORD.to_dict()), to_item(RECORD)
-    for name in ("input_tokens", "target_tokens", "logprobs", "advantages", "mask"):
-        np.testing.assert_array_equal(getattr(plain, name), getattr(native, name))
-
-
-def test_a_generated_first_token_is_refused():
-    with pytest.raises(RecordError, match="no token comes before it"):
-        to_item(ActorRecord([5, 6], [-1.0, -1.0], [Span(0, 2, 1.0)]))
-
-
-def test_a_lonely_token_is_refused():
-    with pytest.raises(RecordError, match="nothing to predict"):
-        to_item(ActorRecord([5], [0.0], []))
 
 
 @pytest.mark.parametrize(

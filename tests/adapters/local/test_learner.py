@@ -240,7 +240,10 @@ def test_what_breaks_changes_nothing(trainer_of, monkeypatch):
                 await trainer.update(attrs.evolve(good, items=items))
             with pytest.raises(RecordError, match="no token of the batch is trained"):
                 await trainer.update(attrs.evolve(good, items=[]))
-            huge = [attrs.evolve(each, advantages=each.advantages * 1e39) for each in good.items]
+            huge = [
+                attrs.evolve(each, advantages=each.advantages.astype(np.float64) * 1e39)
+                for each in good.items
+            ]
             with pytest.raises(TrainerError, match="loss is"):
                 await trainer.update(attrs.evolve(good, items=huge))
             learner = trainer._learner

@@ -43,6 +43,19 @@ class TestTrainer(TrainerContract):
         )
 
 
+def test_a_trainer_without_a_seed_keeps_the_contract_of_merging(server):
+    """Each begins with an adapter of its own; what is compared begins at one saved state."""
+
+    class Seedless(TrainerContract):
+        def subject(self, **options):
+            options.pop("checkpoint_dir", None)
+            return TinkerTrainer(
+                model="tiny", base_url=server.base_url, learning_rate=1e-3, **options
+            )
+
+    Seedless().test_merged_records_train_as_single_ones()
+
+
 @pytest.mark.usefixtures("server")
 class TestPolicy(PolicyContract):
     @pytest.fixture(autouse=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tinker
 import torch
+from numpy.typing import NDArray
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
 from focus_core.collect import Collection
-from focus_core.errors import RecordError
 from focus_core.records import ActorRecord, Span, as_actor
+from focus_core.shifting import shifted
 from focus_core.tree.tree import ROOT, TERMINAL, Tree
 
 __all__ = ["to_datum", "trajectory_group", "trajectory_groups"]
@@ -26,20 +28,19 @@ def to_datum(record: ActorRecord | Mapping[str, Any]) -> tinker.Datum:
     mask away. A merged record keeps each span's own advantage.
 
     Raises:
-        RecordError: The record breaks its contract, or its first token is a generated one,
-            which no input predicts.
+        RecordError: As ``focus_core.shifted``.
     """
-    record = _trainable(record)
-    columns = {
-        "target_tokens": torch.from_numpy(record.tokens[1:]).to(torch.int64),
-        "logprobs": torch.from_numpy(record.logprobs[1:].copy()),
-        "advantages": torch.from_numpy(record.advantages[1:]).to(torch.float32),
-        "mask": torch.from_numpy(record.loss_mask[1:]).to(torch.float32),
+    made = shifted(record)
+    columns: dict[str, NDArray[Any]] = {
+        "target_tokens": made.target_tokens.astype(np.int64),
+        "logprobs": made.logprobs,
+        "advantages": made.advantages,
+        "mask": made.mask.astype(np.float32),
     }
     return tinker.Datum(
-        model_input=tinker.ModelInput.from_ints(record.tokens[:-1].tolist()),
+        model_input=tinker.ModelInput.from_ints(made.input_tokens.tolist()),
         loss_fn_inputs={
-            name: tinker.TensorData.from_torch(column) for name, column in columns.items()
+            name: tinker.TensorData.from_numpy(column) for name, column in columns.items()
         },
     )
 
@@ -65,11 +66,12 @@ def trajectory_groups(
         advantages, shape (G,).
 
     Raises:
-        RecordError: As ``to_datum``.
+        RecordError: As ``focus_core.shifted``.
     """
     groups: dict[Any, list[tuple[Trajectory, float]]] = {}
     for given in records:
-        record = _trainable(given)
+        record = as_actor(given)
+        shifted(record)  # refuses what no datum can be made of
         own = groups.setdefault(record.metadata.get("group_index"), [])
         for advantage in dict.fromkeys(span.advantage for span in record.spans):
             spans = [span for span in record.spans if span.advantage == advantage]
@@ -98,15 +100,6 @@ def trajectory_group(collection: Collection) -> TrajectoryGroup:
         [0.0] * len(leaves),
         [{} for _ in leaves],
     )
-
-
-def _trainable(record: ActorRecord | Mapping[str, Any]) -> ActorRecord:
-    record = as_actor(record)
-    if len(record.tokens) < 2:
-        raise RecordError(f"a record of {len(record.tokens)} tokens predicts nothing; it needs 2")
-    if record.spans and record.spans[0].start == 0:
-        raise RecordError("token 0 is a generated one, but no token comes before it to predict it")
-    return record
 
 
 def _trajectory(record: ActorRecord, spans: Sequence[Span]) -> Trajectory:

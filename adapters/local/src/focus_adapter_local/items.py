@@ -1,4 +1,4 @@
-"""A record as the learner reads it: inputs, and everything about their targets."""
+"""A record as the learner reads it, and what is refused before anything is computed."""
 
 from __future__ import annotations
 
@@ -7,61 +7,25 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from focus_core.errors import RecordError
-from focus_core.records import ActorRecord, as_actor
+from focus_core.records import ActorRecord
+from focus_core.shifting import Shifted, shifted
 
 __all__ = ["Item", "check_items", "to_item"]
 
 
-@attrs.frozen(eq=False)
-class Item:
-    """One sequence to train on, in the layout of a Tinker datum.
-
-    Every array has shape (T - 1,) for a record of T tokens; position ``t`` of the last four
-    speaks of the target, token ``t + 1`` of the record.
-
-    Attributes:
-        input_tokens: int32; ``tokens[:-1]``.
-        target_tokens: int32; ``tokens[1:]``.
-        logprobs: float32; behaviour log probability of each generated target, in nats; else 0.
-        advantages: float64; advantage of each generated target; else 0.
-        mask: bool; which targets were generated.
-    """
-
-    input_tokens: NDArray[np.int32]
-    target_tokens: NDArray[np.int32]
-    logprobs: NDArray[np.float32]
-    advantages: NDArray[np.float64]
-    mask: NDArray[np.bool_]
-
-    @property
-    def trained_tokens(self) -> int:
-        """Number of generated targets."""
-        return int(np.count_nonzero(self.mask))
+Item = Shifted
+"""One sequence to train on."""
 
 
 def to_item(record: ActorRecord | Mapping[str, Any]) -> Item:
     """Shift a record, native or plain, by one position.
 
     Raises:
-        RecordError: The record breaks its contract, or its first token is a generated one,
-            which no input predicts.
+        RecordError: As ``focus_core.shifted``.
     """
-    record = as_actor(record)
-    mask = record.loss_mask.astype(bool)
-    if len(mask) < 2:
-        raise RecordError(f"a record of {len(mask)} tokens has nothing to predict; it needs 2")
-    if mask[0]:
-        raise RecordError("token 0 is a generated one, but no token comes before it to predict it")
-    return Item(
-        input_tokens=record.tokens[:-1],
-        target_tokens=record.tokens[1:],
-        logprobs=record.logprobs[1:],
-        advantages=record.advantages[1:],
-        mask=mask[1:],
-    )
+    return shifted(record)
 
 
 def check_items(items: Sequence[Any], *, vocabulary: int, context_length: int | None) -> None:

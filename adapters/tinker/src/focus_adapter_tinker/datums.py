@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from focus_adapter_tinker.losses import SUMS, check_loss
 from focus_core.errors import RecordError
 from focus_core.records import ActorRecord, as_actor
+from focus_core.shifting import shifted
 
 __all__ = ["check_datums", "generated", "to_datum"]
 
@@ -28,8 +29,8 @@ def to_datum(record: ActorRecord | Mapping[str, Any], *, loss_fn: str = "ppo") -
             log probabilities, ``gspo`` also gets the ``sequence_ratio_mask``.
 
     Raises:
-        RecordError: The record breaks its contract, begins with a generated token, or holds
-            several edges for a loss that is no sum over tokens.
+        RecordError: As ``focus_core.shifted``; or the record holds several edges for a loss that is
+            no sum over tokens.
         UsageError: FOCUS cannot train with this loss.
     """
     from tinker import types
@@ -41,34 +42,25 @@ def to_datum(record: ActorRecord | Mapping[str, Any], *, loss_fn: str = "ppo") -
             f"a record of several edges cannot train with {loss_fn!r}, which is no sum over "
             "tokens; train one record per edge (focus train --per-edge)"
         )
-    mask = record.loss_mask
-    if len(mask) < 2:
-        raise RecordError(f"a record of {len(mask)} tokens has nothing to predict; it needs 2")
-    if mask[0]:
-        raise RecordError("token 0 is a generated one, but no token comes before it to predict it")
-    with np.errstate(over="ignore"):
-        advantages = record.advantages[1:].astype(np.float32)
-    if not np.isfinite(advantages).all():
-        raise RecordError("an advantage is too large for a 32-bit number")
-    columns: dict[str, NDArray[Any]] = {"target_tokens": record.tokens[1:].astype(np.int64)}
+    made = shifted(record)
+    columns: dict[str, NDArray[Any]] = {"target_tokens": made.target_tokens.astype(np.int64)}
     if loss_fn == "cross_entropy":
-        columns["weights"] = advantages
+        columns["weights"] = made.advantages
     else:
-        columns |= {"logprobs": record.logprobs[1:], "advantages": advantages}
+        columns |= {"logprobs": made.logprobs, "advantages": made.advantages}
     if loss_fn == "gspo":
-        columns["sequence_ratio_mask"] = mask[1:].astype(np.float32)
+        columns["sequence_ratio_mask"] = made.mask.astype(np.float32)
     return types.Datum(
-        model_input=types.ModelInput.from_ints(record.tokens[:-1].tolist()),
+        model_input=types.ModelInput.from_ints(made.input_tokens.tolist()),
         loss_fn_inputs={
-            name: types.TensorData.from_numpy(np.ascontiguousarray(column))
-            for name, column in columns.items()
+            name: types.TensorData.from_numpy(column) for name, column in columns.items()
         },
     )
 
 
 def generated(record: ActorRecord) -> NDArray[np.bool_]:
     """Which of a datum's targets were generated, shape (T - 1,)."""
-    return record.loss_mask[1:].astype(bool)
+    return shifted(record).mask
 
 
 def check_datums(datums: Any) -> None:
