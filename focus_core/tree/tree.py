@@ -174,6 +174,10 @@ class Tree:
         at = slice(self._bounds[node], self._middle[node])
         return self._tokens[at], self._logprobs[at]
 
+    def said(self, node: int) -> int:
+        """How many tokens the edge to ``node`` generated."""
+        return self._middle[node] - self._bounds[node]
+
     def rendered(self, node: int) -> NDArray[np.int32]:
         """Tokens rendered after the edge to ``node``; a view."""
         return self._tokens[self._middle[node] : self._bounds[node + 1]]
@@ -213,6 +217,27 @@ class Tree:
         at = self._bounds
         chunks += [(n, self._tokens[at[n] : at[n + 1]]) for n in rest]
         return chunks
+
+    def path_tokens(self, node: int) -> tuple[NDArray[np.int32], list[tuple[int, int]]]:
+        """The sequence that ends with what the edge to ``node`` generated.
+
+        Returns:
+            Its tokens, a copy; and the edges of the sequence, each with the place in it where its
+            generated tokens start.
+        """
+        first, *path = [*self.sequence(self.parent[node]), node]
+        bounds, start = self._bounds, self._middle[first]
+        stop = bounds[first + 1]
+        length, runs, edges = stop - start, [], []
+        for edge in path:
+            edges.append((edge, length))
+            if bounds[edge] != stop:  # else it lies behind the one before: one slice for both
+                runs.append(self._tokens[start:stop])
+                start = bounds[edge]
+            stop = self._middle[edge] if edge == node else bounds[edge + 1]
+            length += stop - bounds[edge]
+        runs.append(self._tokens[start:stop])
+        return np.concatenate(runs), edges
 
     def prefix_length(self, node: int) -> int:
         """``len(prefix(node))``, without building it."""
