@@ -68,7 +68,6 @@ def export_merged(collection: Collection) -> list[ActorRecord]:
     edge that starts a new sequence (a re-rendered chat) is not beyond the one before it. Source:
     the project's algorithm notes, "Merging spans".
     """
-    tree = collection.tree
     trained = _trained(collection)
     inner = set()
     for node in trained:
