@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_adapter_tinker._chunks import text_chunk
+from focus_adapter_tinker.chunks import text_chunk
 from focus_adapter_tinker.losses import SUMS, check_loss
 from focus_core.errors import RecordError
 from focus_core.records import ActorRecord, as_actor

@@ -31,11 +31,16 @@ class _Ids(Sequence[int]):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self._array, dtype) if not copy else np.array(self._array, dtype)
 
+    def tolist(self) -> list[int]:
+        """Its ids."""
+        ids: list[int] = self._array.tolist()
+        return ids
+
     def __len__(self) -> int:
         return len(self._array)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._array.tolist())
+        return iter(self.tolist())
 
     @overload
     def __getitem__(self, index: int) -> int: ...
@@ -46,12 +51,12 @@ class _Ids(Sequence[int]):
         return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
+        return isinstance(other, Sequence) and self.tolist() == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # compares like a list
 
     def __repr__(self) -> str:
-        return repr(self._array.tolist())
+        return repr(self.tolist())
 
 
 def text_chunk(tokens: NDArray[np.int32]) -> Any:
