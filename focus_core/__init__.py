@@ -88,7 +88,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "task": ("CollectorFor", "Task", "TaskDefaults"),
     "trainer": ("RunStatus", "Trainer"),
-    "tree": ("Tree", "Values"),
+    "tree": ("Prefix", "Tree", "Values"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

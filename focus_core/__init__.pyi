@@ -116,6 +116,7 @@ from focus_core.task import Task as Task
 from focus_core.task import TaskDefaults as TaskDefaults
 from focus_core.trainer import RunStatus as RunStatus
 from focus_core.trainer import Trainer as Trainer
+from focus_core.tree import Prefix as Prefix
 from focus_core.tree import Tree as Tree
 from focus_core.tree import Values as Values
 

@@ -29,7 +29,7 @@ def _trained(collection: Collection) -> list[int]:
         for node in tree.edges()
         if not math.isnan(advantages[node])
         and abs(advantages[node]) >= threshold
-        and len(tree.generated(node)[0])
+        and tree.said(node)
     ]
 
 
@@ -68,7 +68,6 @@ def export_merged(collection: Collection) -> list[ActorRecord]:
     edge that starts a new sequence (a re-rendered chat) is not beyond the one before it. Source:
     the project's algorithm notes, "Merging spans".
     """
-    tree = collection.tree
     trained = _trained(collection)
     inner = set()
     for node in trained:
@@ -77,40 +76,24 @@ def export_merged(collection: Collection) -> list[ActorRecord]:
                 break
             inner.add(above)
     left = set(trained)
-    records = []
-    for leaf in trained:
-        if leaf in inner:
-            continue
-        first, *path = [*tree.sequence(tree.parent[leaf]), leaf]
-        parts = [tree.rendered(first)]
-        columns = [np.zeros(len(parts[0]), np.float32)]
-        spans = []
-        at = len(parts[0])
-        for node in path:
-            tokens, logprobs = tree.generated(node)
-            parts.append(tokens)
-            if node in left:
-                left.remove(node)
-                advantage = float(collection.advantages[node])
-                spans.append(Span(at, at + len(tokens), advantage, node, tree.parent[node]))
-                columns.append(logprobs)
-            else:
-                columns.append(np.zeros(len(tokens), np.float32))
-            at += len(tokens)
-            if node != leaf:
-                rendered = tree.rendered(node)
-                parts.append(rendered)
-                columns.append(np.zeros(len(rendered), np.float32))
-                at += len(rendered)
-        records.append(
-            ActorRecord(
-                np.concatenate(parts),
-                np.concatenate(columns),
-                tuple(spans),
-                _metadata(collection, leaf),
-            )
-        )
-    return records
+    return [_path(collection, leaf, left) for leaf in trained if leaf not in inner]
+
+
+def _path(collection: Collection, leaf: int, left: set[int]) -> ActorRecord:
+    """One sequence of the cover: the path to ``leaf``, training the edges on it that are left."""
+    tree = collection.tree
+    tokens, path = tree.path_tokens(leaf)
+    logprobs = np.zeros(len(tokens), np.float32)
+    spans = []
+    for node, start in path:
+        if node in left:
+            left.remove(node)
+            _, own = tree.generated(node)
+            stop = start + len(own)
+            logprobs[start:stop] = own
+            advantage = float(collection.advantages[node])
+            spans.append(Span(start, stop, advantage, node, tree.parent[node]))
+    return ActorRecord(tokens, logprobs, tuple(spans), _metadata(collection, leaf))
 
 
 def split_merged(records: Sequence[ActorRecord]) -> list[ActorRecord]:

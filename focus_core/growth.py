@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 
-from focus_core.agent.agent import Agent, NextPrompt, plainly
+from focus_core.agent.agent import Agent, NextPrompt, Spoken, plainly
 from focus_core.agent.env import Transition
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
 from focus_core.errors import CriticError, DeadlineError, PluginError
-from focus_core.policy import Generation
+from focus_core.opening import Opening, open_together
 from focus_core.records import Problem
 from focus_core.search import Decisions, Frontier
+from focus_core.tree.prefix import Prefix
 from focus_core.tree.tree import ASKED, FOLDED, OPEN, ROOT, TERMINAL, TRUNCATED, Tree
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "Growth"]
 
+
+NOTHING = np.empty(0, np.int32)
 
 _WAITED = {
     "generation": "the policy",
@@ -64,6 +68,9 @@ class _Continuation:
     source: int
     at: int
     stage: str = "environment"
+    length: int = 0
+    tokens: list[int] | None = None
+    opening: Opening | None = None
     chain: list[int] = attrs.field(factory=list)
     predictions: list[asyncio.Task[None]] = attrs.field(factory=list)
 
@@ -88,6 +95,10 @@ class Growth:
         own = self._agent.sampling.seed
         self._key = (own,) if key is None and own is not None else key
         self._workspace = workspace
+        self._forkable = self._agent.forkable
+        self._takes_prefix = bool(getattr(self._agent.policy, "takes_prefix", False))
+        self._samples_together = getattr(self._agent.policy, "samples_together", None)
+        self._chunks: dict[Any, Any] = {}
         self._max_failures = 1 if fail_fast else collector.search.max_failures
         self._fail_fast = fail_fast
         self._frontier: Frontier
@@ -112,6 +123,7 @@ class Growth:
     async def run(self) -> None:
         """Grow the tree until its search stops or too much failed."""
         running: set[asyncio.Task[None]] = set()
+        openings: list[Opening] = []
         try:
             try:
                 await self._plant()
@@ -126,15 +138,18 @@ class Growth:
             self.decisions.follow(self._frontier)
             launches = 0
             while True:
-                while len(running) < search.max_concurrency and not self.stopped:
+                begun: list[_Continuation] = []
+                while len(running) + len(begun) < search.max_concurrency and not self.stopped:
                     source = self._frontier.next()
                     if source is None:
                         break
                     self._check_source(source)
                     self.decisions.launched(source, self.counts["transitions"])
-                    continuation = _Continuation(launches, source, source)
-                    running.add(asyncio.create_task(self._continue(continuation)))
+                    begun.append(_Continuation(launches, source, source))
                     launches += 1
+                if self._samples_together:
+                    openings += open_together(begun)
+                running.update(asyncio.create_task(self._continue(each)) for each in begun)
                 if not running or (self.stopped and self._fail_fast):
                     break
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -146,6 +161,8 @@ class Growth:
             if self._root_prediction is not None:
                 running.add(self._root_prediction)
             await _cancelled(running)
+            for opening in openings:
+                await opening.aclose()
             self._forget()
 
     async def _plant(self) -> None:
@@ -180,6 +197,7 @@ class Growth:
     def _forget(self) -> None:
         """Drop the search's and the environments' states: they served branching only."""
         self.decisions.follow(None)
+        self._chunks.clear()
         self.tree.snapshot = [None] * len(self.tree)
         self.tree.workspace = [None] * len(self.tree)
 
@@ -242,33 +260,48 @@ class Growth:
         """Act from the source until the rollout is done or cut."""
         tree, agent = self.tree, self._agent
         env = await self._restored(now.source)
-        prefix: list[int] = tree.prefix(now.source).tolist()
+        now.length = tree.prefix_length(now.source)
+        now.tokens = None if self._takes_prefix else tree.prefix(now.source).tolist()
         while True:
             now.stage = "generation"
             asked = tree.fold[now.at] == ASKED
             seed = self._seed(now.launch, len(now.chain))
-            generation = await agent.say(prefix, seed, fold=asked, env=env)
+            prefix, opening = self._prefix(now), now.opening
+            if opening is None:
+                (spoken,) = await agent.say_together(prefix, seed, fold=asked, env=env)
+            else:
+                seed = seed if self._samples_together == "seeded" else None
+                ask = functools.partial(agent.say_together, prefix, seed, fold=asked, env=env)
+                spoken, now.opening = await opening.take(ask), None
             self.counts["transitions"] += 1
-            self.counts["tokens"] += len(generation.tokens)
+            self.counts["tokens"] += len(spoken.tokens)
             self._frontier.generated()
-            prefix = [*prefix, *generation.tokens]
+            view: NextPrompt | None
             if asked:
                 transition = Transition()
-                view = agent.fold(tree.messages[ROOT], tree.messages[now.at], generation)
+                summary = spoken.tokens.tolist()
+                view = agent.fold(tree.messages[ROOT], tree.messages[now.at], summary)
             else:
                 now.stage = "environment"
-                transition = await agent.act(env, generation)
+                transition = await agent.act(env, spoken.generation)
                 for name, value in transition.metrics.items():
                     self.environment[name].append(float(value))
-                view = await self._view(now.at, prefix, generation, transition)
-            if view.fold == FOLDED:
+                view = None
+                if not transition.done and (transition.messages or agent.folding):
+                    view = await self._view(now, spoken, transition)
+            if view is not None and view.fold == FOLDED:
                 self.counts["folds"] += 1
                 if hasattr(env, "folded"):
                     plainly(env, "folded")
-            self._add(now, env, prefix, generation, transition, view)
-            prefix = list(view.tokens)
+            self._add(now, env, spoken, transition, view)
             if tree.kind[now.at] != OPEN:
                 return
+
+    def _prefix(self, now: _Continuation) -> Sequence[int]:
+        """What the next request sends."""
+        if now.tokens is not None:
+            return now.tokens
+        return Prefix(self.tree, now.at, now.length, self._chunks)
 
     async def _restored(self, source: int) -> Any:
         """The environment as it was at a state, this continuation's own."""
@@ -301,65 +334,75 @@ class Growth:
             )
 
     async def _view(
-        self, parent: int, prefix: list[int], generation: Generation, transition: Transition
-    ) -> NextPrompt:
-        """What the policy sees after a transition from ``parent``."""
-        tree, agent = self.tree, self._agent
-        if transition.done or not (transition.messages or agent.folding):
-            return NextPrompt(None, prefix)
-        return await agent.follow(
+        self, now: _Continuation, spoken: Spoken, transition: Transition
+    ) -> NextPrompt | None:
+        """What the policy sees after a transition; ``None``: the same sequence goes on."""
+        tree, agent, parent = self.tree, self._agent, now.at
+        said = spoken.tokens.tolist()
+        prefix = [*tree.prefix(parent).tolist(), *said]
+        view = await agent.follow(
             transition,
             first=tree.messages[ROOT],
             messages=tree.messages[parent],
-            turn=[*self._open_turn(parent), *generation.tokens],
+            turn=[*tree.open_turn(parent), *said],
             prefix=prefix,
-            turns=self._turns(parent),
+            turns=tree.turns(parent),
             last=transition.truncated or tree.depth[parent] + 1 >= agent.max_transitions,
             execution=self._execution,
         )
+        return None if view.tokens is prefix else view
 
     def _add(
         self,
         now: _Continuation,
         env: Any,
-        prefix: list[int],
-        generation: Generation,
+        spoken: Spoken,
         transition: Transition,
-        view: NextPrompt,
+        view: NextPrompt | None,
     ) -> None:
         """Add the state a transition led to.
 
         Args:
             now: The continuation.
             env: Its environment, after the transition.
-            prefix: The sequence the policy continued, and what it said.
-            generation: What it said.
+            spoken: What the policy said.
             transition: What the environment answered.
-            view: What the policy sees next.
+            view: What the policy sees next, if not the same sequence.
         """
         tree, agent, parent = self.tree, self._agent, now.at
-        fresh = view.tokens is not prefix and list(view.tokens[: len(prefix)]) != prefix
+        fresh, rendered = False, NOTHING
+        length = now.length + len(spoken.tokens)
+        if view is not None:
+            rendered = np.asarray(view.tokens, np.int32)
+            prefix = np.concatenate((tree.prefix(parent), spoken.tokens))
+            fresh = not np.array_equal(rendered[:length], prefix)
+            length, rendered = len(rendered), rendered if fresh else rendered[length:]
+        fold = 0 if view is None else view.fold
         if transition.done:
             kind = TERMINAL
         else:
-            room = agent.room(len(view.tokens), fold=view.fold == ASKED)
+            room = agent.room(length, fold=fold == ASKED)
             over = tree.depth[parent] + 1 >= agent.max_transitions or not room
             kind = TRUNCATED if transition.truncated or over else OPEN
         node = tree.add(
             parent,
-            generation.tokens,
-            generation.logprobs,
-            rendered=view.tokens if fresh else view.tokens[len(prefix) :],
-            messages=view.messages,
+            spoken.tokens,
+            spoken.logprobs,
+            rendered=rendered,
+            messages=None if view is None else view.messages,
             fresh=fresh,
-            reward=transition.reward - view.penalty,
+            reward=transition.reward - (0.0 if view is None else view.penalty),
             kind=kind,
             launch=now.launch,
         )
-        tree.fold[node] = view.fold
+        tree.fold[node] = fold
         now.chain.append(node)
-        now.at = node
-        if kind == OPEN and agent.forkable:
+        now.at, now.length = node, length
+        if now.tokens is not None and view is not None:
+            now.tokens = [*view.tokens]
+        elif now.tokens is not None:
+            now.tokens += spoken.tokens.tolist()
+        if kind == OPEN and self._forkable:
             tree.snapshot[node] = plainly(env, "snapshot")
             tree.workspace[node] = _files(env)
             tree.forkable[node] = 1
@@ -367,22 +410,6 @@ class Growth:
             prediction = self._predict(node, now.launch)
             if prediction is not None:
                 now.predictions.append(prediction)
-
-    def _turns(self, node: int) -> int:
-        """Turns that ended before a state, since the start or the last fold."""
-        count = 0
-        while node != ROOT and self.tree.fold[node] != FOLDED:
-            count += self.tree.ends_turn(node)
-            node = self.tree.parent[node]
-        return count
-
-    def _open_turn(self, node: int) -> list[int]:
-        """Tokens sampled so far in the turn that goes on at ``node``."""
-        segments = []
-        while node != ROOT and not self.tree.ends_turn(node):
-            segments.append(self.tree.generated(node)[0].tolist())
-            node = self.tree.parent[node]
-        return [token for segment in reversed(segments) for token in segment]
 
     def _land(self, now: _Continuation) -> None:
         """Hand a finished continuation's returns to the search."""
@@ -445,7 +472,7 @@ def _files(env: Any) -> Workspace | None:
     return workspace.fork() if isinstance(workspace, Workspace) else None
 
 
-async def _cancelled(tasks: Sequence[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:
+async def _cancelled(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel what still runs and wait until it is over."""
     for task in tasks:
         task.cancel()

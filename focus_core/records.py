@@ -100,6 +100,8 @@ class Span:
 
 def _int32(values: Any) -> NDArray[np.int32]:
     array = np.asarray(values)
+    if array.dtype == np.int32:
+        return np.ascontiguousarray(array)
     if array.dtype.kind in "iu" or not array.size:
         tokens = np.ascontiguousarray(array, dtype=np.int32)
         if (tokens == array).all():
@@ -145,12 +147,12 @@ class ActorRecord:
                 f"tokens and logprobs must be two sequences of one length, got shapes "
                 f"{self.tokens.shape} and {self.logprobs.shape}"
             )
-        if (self.tokens < 0).any():
+        if len(self.tokens) and np.minimum.reduce(self.tokens) < 0:
             raise RecordError("a token is negative")
         if not np.isfinite(self.logprobs).all():
             at = int(np.flatnonzero(~np.isfinite(self.logprobs))[0])
             raise RecordError(f"logprobs[{at}] is {self.logprobs[at]}; it must be finite")
-        end = 0
+        end = inside = 0
         for span in self.spans:
             if not end <= span.start < span.stop <= len(self.tokens):
                 raise RecordError(
@@ -159,11 +161,11 @@ class ActorRecord:
                 )
             if not math.isfinite(span.advantage):
                 raise RecordError(f"the advantage of span {span.start}:{span.stop} is not finite")
-            if self.logprobs[end : span.start].any():
-                raise RecordError(f"logprobs before token {span.start} must be 0 outside the spans")
             end = span.stop
-        if self.logprobs[end:].any():
-            raise RecordError(f"logprobs from token {end} on must be 0 outside the spans")
+            inside += np.count_nonzero(self.logprobs[span.start : end])
+        if np.count_nonzero(self.logprobs) != inside:
+            at = int(np.flatnonzero((self.logprobs != 0) & (self.loss_mask == 0))[0])
+            raise RecordError(f"logprobs[{at}] is outside the spans, where it must be 0")
 
     def __eq__(self, other: object) -> bool:
         """Compare by plain form."""

@@ -6,9 +6,12 @@ import copy
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import CoroutineType
+from typing import Any, NamedTuple
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from focus_core.agent.context import Context, Segments
 from focus_core.agent.env import Env, Reply, Transition, add_system, reset
@@ -24,9 +27,10 @@ from focus_core.policy import (
     check_tokens,
 )
 from focus_core.records import Problem
+from focus_core.tree.prefix import Prefix
 from focus_core.tree.tree import ASKED, FOLDED
 
-__all__ = ["Agent", "NextPrompt", "plainly"]
+__all__ = ["Agent", "NextPrompt", "Spoken", "plainly"]
 
 
 def plainly(plugin: Any, method: str, *args: Any) -> Any:
@@ -40,6 +44,18 @@ def plainly(plugin: Any, method: str, *args: Any) -> Any:
         answer.close()
         raise TypeError(f"{type(plugin).__name__}.{method} is async; make it a plain function")
     return answer
+
+
+def _awaitable(answer: Any, plugin: Any, method: str) -> Any:
+    """What an environment's or policy's method returned, to be awaited.
+
+    Raises:
+        TypeError: It is not async.
+    """
+    if type(answer) is CoroutineType or inspect.isawaitable(answer):
+        return answer
+    name = f"{type(plugin).__name__}.{method}"
+    raise TypeError(f"{name} is not async; write 'async def {method}'")
 
 
 def _chat(env: Any, method: str, messages: Any) -> tuple[Any, ...]:
@@ -83,6 +99,14 @@ class NextPrompt:
     penalty: float = 0.0
 
 
+class Spoken(NamedTuple):
+    """A generation, and its columns as a tree keeps them: int32 and float32, shape (T,)."""
+
+    generation: Generation
+    tokens: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
+
+
 @attrs.define(eq=False)
 class Agent:
     """A policy in an environment.
@@ -107,6 +131,9 @@ class Agent:
     execution: Execution | None = attrs.field(default=None, kw_only=True)
     max_transitions: int = attrs.field(default=64, kw_only=True, validator=attrs.validators.ge(1))
     _request_tokens: int = attrs.field(default=0, init=False)
+    _params: dict[tuple[int, tuple[int, ...]], SamplingParams] = attrs.field(
+        factory=dict, init=False
+    )
 
     @property
     def forkable(self) -> bool:
@@ -209,18 +236,27 @@ class Agent:
         return room if limit is None else max(0, min(room, limit - length))
 
     async def say(
+        self, prefix: Sequence[int], seed: int | None, *, fold: bool = False, env: Any = None
+    ) -> Spoken:
+        """One of ``say_together``."""
+        (spoken,) = await self.say_together(prefix, seed, fold=fold, env=env)
+        return spoken
+
+    async def say_together(
         self,
         prefix: Sequence[int],
         seed: int | None,
+        n: int = 1,
         *,
         fold: bool = False,
         env: Any = None,
-    ) -> Generation:
-        """Sample one transition's tokens, or with ``fold`` a summary.
+    ) -> list[Spoken]:
+        """Sample the tokens of a transition, or with ``fold`` a summary, ``n`` times.
 
         Args:
-            prefix: What to continue.
+            prefix: What to continue; a ``Prefix`` goes to the policy as it is.
             seed: Of this request.
+            n: How many continuations.
             fold: Whether a summary is asked for.
             env: Whose ``room`` and ``stop`` bound the transition, where it has them.
 
@@ -228,39 +264,55 @@ class Agent:
             GenerationError: The prefix fills the policy's context, or the answer cannot be
                 trained on.
         """
+        policy = self.policy
         room = self.room(len(prefix), fold=fold)
         if not room:
             raise GenerationError(
                 f"{len(prefix)} tokens leave no room in the policy's context of "
-                f"{getattr(self.policy, 'context_length', None)}; shorten the prompt"
+                f"{getattr(policy, 'context_length', None)}; shorten the prompt"
             )
-        stop: Any = self.sampling.stop
+        stop: tuple[int, ...] = ()
         if env is not None and not fold:
             own = getattr(env, "room", None)
             room = room if own is None else max(1, min(room, own))
-            stop = (*stop, *getattr(env, "stop", ()))
-        params = attrs.evolve(self.sampling, max_tokens=room, seed=seed, stop=stop)
+            stop = tuple(getattr(env, "stop", ()))
+        params = self._asked(room, stop)
+        if seed is not None:
+            params = attrs.evolve(params, seed=seed)
         # A copy: what the policy does to its argument must not reach the record.
-        answer: Any = self.policy.generate(list(prefix), params)
-        name = type(self.policy).__name__
-        if not inspect.isawaitable(answer):
-            raise TypeError(f"{name}.generate is not async; write 'async def generate'")
-        generations = await answer
-        if not isinstance(generations, list | tuple):
+        given = prefix if isinstance(prefix, Prefix) else list(prefix)
+        # Most policies need not take n, so it is not named for one.
+        asked: Any = policy.generate(given, params, n) if n > 1 else policy.generate(given, params)
+        answer = await _awaitable(asked, policy, "generate")
+        if not isinstance(answer, list | tuple):
             raise GenerationError(
-                f"{name}.generate returned {type(generations).__name__}, not a list of Generations"
+                f"{type(policy).__name__}.generate returned {type(answer).__name__}, not a list of "
+                "Generations"
             )
-        if len(generations) != 1:
-            raise GenerationError(f"the policy returned {len(generations)} generations for n=1")
-        generation: Generation = generations[0]
-        for field in ("tokens", "logprobs", "stop_reason"):
-            if not hasattr(generation, field) or (field == "tokens" and generation.tokens is None):
-                raise GenerationError(
-                    f"{name}.generate returned {type(generation).__name__} without {field}, not a "
-                    "Generation"
-                )
-        check_generation(generation, max_tokens=room)
-        return generation
+        if len(answer) != n:
+            raise GenerationError(f"the policy returned {len(answer)} generations for n={n}")
+        return [self._spoken(generation, room) for generation in answer]
+
+    def _spoken(self, generation: Any, room: int) -> Spoken:
+        """One generation, checked."""
+        if not isinstance(generation, Generation) or generation.tokens is None:
+            for field in ("tokens", "logprobs", "stop_reason"):
+                missing = not hasattr(generation, field)
+                if missing or (field == "tokens" and generation.tokens is None):
+                    raise GenerationError(
+                        f"{type(self.policy).__name__}.generate returned "
+                        f"{type(generation).__name__} without {field}, not a Generation"
+                    )
+        return Spoken(generation, *check_generation(generation, max_tokens=room))
+
+    def _asked(self, room: int, stop: tuple[int, ...]) -> SamplingParams:
+        """Parameters of a request without a seed, made once for each room and stop."""
+        params = self._params.get((room, stop))
+        if params is None:
+            stops: Any = (*self.sampling.stop, *stop)
+            params = attrs.evolve(self.sampling, max_tokens=room, seed=None, stop=stops)
+            self._params[room, stop] = params
+        return params
 
     async def act(self, env: Env, generation: Generation) -> Transition:
         """Let the environment answer one generation.
@@ -268,12 +320,10 @@ class Agent:
         Raises:
             ValueError: The environment's transition contradicts itself.
         """
-        tokens = tuple(generation.tokens)
-        reply = Reply(tokens, self.policy.decode(tokens), generation.stop_reason)
-        answer: Any = env.step(reply)
-        if not inspect.isawaitable(answer):
-            raise TypeError(f"{type(env).__name__}.step is not async; write 'async def step'")
-        transition = await answer
+        said = generation.tokens
+        tokens = tuple(said.tolist() if isinstance(said, np.ndarray) else said)
+        reply = Reply(tokens, self.policy.decode, generation.stop_reason)
+        transition: Transition = await _awaitable(env.step(reply), env, "step")
         if not isinstance(transition, Transition):
             raise TypeError(
                 f"{type(env).__name__}.step returned {type(transition).__name__}, "
@@ -294,8 +344,10 @@ class Agent:
             )
         if transition.done and transition.truncated:
             raise ValueError(f"{type(env).__name__}.step returned both done and truncated")
-        _chat(env, "step", transition.messages)
-        _check_metrics(env, transition.metrics)
+        if transition.messages:
+            _chat(env, "step", transition.messages)
+        if transition.metrics:
+            _check_metrics(env, transition.metrics)
         return transition
 
     async def follow(
@@ -342,16 +394,16 @@ class Agent:
         return NextPrompt(chat, self._rendered(chat), ASKED)
 
     def fold(
-        self, first: Sequence[Any], messages: Sequence[Any], generation: Generation
+        self, first: Sequence[Any], messages: Sequence[Any], summary: Sequence[int]
     ) -> NextPrompt:
-        """What the policy sees after its summary.
+        """What the policy sees after its summary, whose tokens these are.
 
         Raises:
             FoldError: The summary is empty, or the fold did not help.
         """
         assert self.folding is not None  # its own ASKED led here
-        summary = self._assistant(generation.tokens)["content"]
-        return self._folded(self.folding, first, messages, summary)
+        text = self._assistant(summary)["content"]
+        return self._folded(self.folding, first, messages, text)
 
     def _folded(
         self, folding: Folding, first: Sequence[Any], chat: Sequence[Any], summary: str

@@ -21,14 +21,21 @@ class Reply:
 
     Attributes:
         tokens: The sampled ids, exactly.
-        text: Their decoding. A character may be cut at either end of a segment: an environment
-            that reads a whole turn decodes all its tokens at once.
+        text: Their decoding, made when it is first read. A character may be cut at either end of
+            a segment: an environment that reads a whole turn decodes all its tokens at once.
         stop_reason: ``"stop"`` when the policy ended its turn, ``"length"`` when it was cut.
     """
 
     tokens: Sequence[int]
-    text: str
+    _text: str | Callable[[Sequence[int]], str] = attrs.field(eq=False, repr=False)
     stop_reason: StopReason
+
+    @property
+    def text(self) -> str:
+        """Their decoding."""
+        if not isinstance(self._text, str):
+            object.__setattr__(self, "_text", self._text(self.tokens))
+        return self._text  # type: ignore[return-value]  # a text by now
 
 
 @attrs.frozen

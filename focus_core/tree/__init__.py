@@ -1,7 +1,8 @@
 """What was collected: the tree, its values, and its text form."""
 
+from focus_core.tree.prefix import Prefix
 from focus_core.tree.returns import Values, backup
 from focus_core.tree.text import render_text
 from focus_core.tree.tree import Tree
 
-__all__ = ["Tree", "Values", "backup", "render_text"]
+__all__ = ["Prefix", "Tree", "Values", "backup", "render_text"]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 __all__ = ["ASKED", "FOLDED", "OPEN", "ROOT", "TERMINAL", "TRUNCATED", "Tree"]
 
+Ids = Sequence[int] | NDArray[np.int32]
 ROOT = 0
 OPEN, TERMINAL, TRUNCATED = 0, 1, 2
 """What a state is: unfinished, the end of a rollout, or cut without an outcome."""
@@ -60,9 +61,8 @@ class Tree:
         self.fold = bytearray()
         self.reward = array("d")
         self.prediction = array("d")
-        self._start = array("q")
+        self._bounds = array("q", [0])  # a node's tokens lie between two of them
         self._middle = array("q")
-        self._stop = array("q")
         self.snapshot: list[Any] = []
         self.messages: list[Sequence[Any]] = []
         self.workspace: list[Any] = []
@@ -86,10 +86,10 @@ class Tree:
     def add(
         self,
         parent: int,
-        tokens: Sequence[int] = (),
-        logprobs: Sequence[float] = (),
+        tokens: Ids = (),
+        logprobs: Sequence[float] | NDArray[np.float32] = (),
         *,
-        rendered: Sequence[int] = (),
+        rendered: Ids = (),
         messages: Sequence[Any] | None = None,
         fresh: bool = False,
         reward: float = 0.0,
@@ -116,11 +116,11 @@ class Tree:
         """
         node, start = len(self.parent), self._used
         try:
-            self._start.append(self._used)
             self._write(tokens, logprobs)
             self._middle.append(self._used)
-            self._write(rendered, None)
-            self._stop.append(self._used)
+            if len(rendered):
+                self._write(rendered, 0.0)
+            self._bounds.append(self._used)
             self.parent.append(parent)
             self.depth.append(self.depth[parent] + duration if node else 0)
             self.duration.append(duration)
@@ -138,6 +138,7 @@ class Tree:
             self.context.append(None)
         except BaseException:  # something that no column holds: they stay of one length
             self._used = start
+            del self._bounds[node + 1 :]
             for column in self._columns():
                 del column[node:]
             raise
@@ -146,20 +147,20 @@ class Tree:
     def _columns(self) -> tuple[Any, ...]:
         """All that has one entry a node."""
         return (
-            *(self._start, self._middle, self._stop, self.parent, self.depth, self.duration),
-            *(self.launch, self.kind, self.alive, self.fresh, self.forkable, self.fold),
+            *(self._middle, self.parent, self.depth, self.duration, self.launch),
+            *(self.kind, self.alive, self.fresh, self.forkable, self.fold),
             *(self.reward, self.prediction),
             *(self.snapshot, self.messages, self.workspace, self.context),
         )
 
-    def _write(self, tokens: Sequence[int], logprobs: Sequence[float] | None) -> None:
+    def _write(self, tokens: Ids, logprobs: Sequence[float] | NDArray[np.float32] | float) -> None:
         stop = self._used + len(tokens)
         if stop > len(self._tokens):
             room = max(stop, len(self._tokens) * 5 // 4)
             self._tokens = _grown(self._tokens, self._used, room)
             self._logprobs = _grown(self._logprobs, self._used, room)
         self._tokens[self._used : stop] = tokens
-        self._logprobs[self._used : stop] = 0.0 if logprobs is None else logprobs
+        self._logprobs[self._used : stop] = logprobs
         self._used = stop
 
     def remove(self, nodes: Sequence[int]) -> None:
@@ -170,17 +171,21 @@ class Tree:
 
     def generated(self, node: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Tokens and log probabilities the edge to ``node`` generated; views, shape (T,)."""
-        at = slice(self._start[node], self._middle[node])
+        at = slice(self._bounds[node], self._middle[node])
         return self._tokens[at], self._logprobs[at]
+
+    def said(self, node: int) -> int:
+        """How many tokens the edge to ``node`` generated."""
+        return self._middle[node] - self._bounds[node]
 
     def rendered(self, node: int) -> NDArray[np.int32]:
         """Tokens rendered after the edge to ``node``; a view."""
-        return self._tokens[self._middle[node] : self._stop[node]]
+        return self._tokens[self._middle[node] : self._bounds[node + 1]]
 
     def ends_turn(self, node: int) -> bool:
         """Whether the environment answered with messages here, even if they rendered to nothing."""
         return (
-            self._stop[node] > self._middle[node]
+            self._bounds[node + 1] > self._middle[node]
             or bool(self.fresh[node])
             or self.messages[node] is not self.messages[self.parent[node]]
         )
@@ -203,16 +208,59 @@ class Tree:
 
     def prefix(self, node: int) -> NDArray[np.int32]:
         """Every token of the sequence up to ``node``: what the next request sends. A copy."""
+        return np.concatenate([tokens for _, tokens in self.chunks(node)])
+
+    def chunks(self, node: int) -> list[tuple[int, NDArray[np.int32]]]:
+        """The parts of ``prefix(node)`` in order: a node, and the tokens it adds; views."""
         first, *rest = self.sequence(node)
-        parts = [self.rendered(first)]
-        parts += [self._tokens[self._start[n] : self._stop[n]] for n in rest]
-        return np.concatenate(parts)
+        chunks = [(first, self.rendered(first))]
+        at = self._bounds
+        chunks += [(n, self._tokens[at[n] : at[n + 1]]) for n in rest]
+        return chunks
+
+    def path_tokens(self, node: int) -> tuple[NDArray[np.int32], list[tuple[int, int]]]:
+        """The sequence that ends with what the edge to ``node`` generated.
+
+        Returns:
+            Its tokens, a copy; and the edges of the sequence, each with the place in it where its
+            generated tokens start.
+        """
+        first, *path = [*self.sequence(self.parent[node]), node]
+        bounds, start = self._bounds, self._middle[first]
+        stop = bounds[first + 1]
+        length, runs, edges = stop - start, [], []
+        for edge in path:
+            edges.append((edge, length))
+            if bounds[edge] != stop:  # else it lies behind the one before: one slice for both
+                runs.append(self._tokens[start:stop])
+                start = bounds[edge]
+            stop = self._middle[edge] if edge == node else bounds[edge + 1]
+            length += stop - bounds[edge]
+        runs.append(self._tokens[start:stop])
+        return np.concatenate(runs), edges
 
     def prefix_length(self, node: int) -> int:
         """``len(prefix(node))``, without building it."""
         first, *rest = self.sequence(node)
-        own = self._stop[first] - self._middle[first]
-        return own + sum(self._stop[n] - self._start[n] for n in rest)
+        at = self._bounds
+        own = at[first + 1] - self._middle[first]
+        return own + sum(at[n + 1] - at[n] for n in rest)
+
+    def turns(self, node: int) -> int:
+        """Turns that ended before ``node``, since the start or the last fold."""
+        count = 0
+        while node != ROOT and self.fold[node] != FOLDED:
+            count += self.ends_turn(node)
+            node = self.parent[node]
+        return count
+
+    def open_turn(self, node: int) -> list[int]:
+        """Tokens sampled so far in the turn that goes on at ``node``."""
+        segments = []
+        while node != ROOT and not self.ends_turn(node):
+            segments.append(self.generated(node)[0].tolist())
+            node = self.parent[node]
+        return [token for segment in reversed(segments) for token in segment]
 
     def edges(self) -> Iterator[int]:
         """Every node that is the end of a surviving edge, oldest first."""

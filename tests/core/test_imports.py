@@ -33,7 +33,7 @@ LAYERS = [
     },
     {"tree"},
     {"agent", "critic", "search", "recipes"},
-    {"growth", "export"},
+    {"opening", "growth", "export"},
     {"collect"},
     {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
     {"batches", "schedule"},

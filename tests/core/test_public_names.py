@@ -16,7 +16,7 @@ NAMES = """
     Dialect DirectBranchTd Env Execution ExecutionError Explained Failure Fifo FocusError FoldError
     Folding Frontier Gaussian Generation GenerationError GradingError GroupCentered Hermes
     Independent JsonlDirectory Lane LaneSpec Limits ObserverSpec Observers OffPolicyError Order
-    Parsed PluginError Policy PolicyEvaluated PolicyPublished PreparedPrompt Problem
+    Parsed PluginError Policy PolicyEvaluated PolicyPublished Prefix PreparedPrompt Problem
     ProcessExecution Progress QwenXml Recipe RecordError RecordsDelivered RefinedTd Reply ReplyEnv
     Rollout Row RunFinished RunStarted RunStatus SamplingParams Sandbox SandboxResult SandboxSpec
     Search Segments Selective Sequential Shifted Shuffled Span StaleBatchError StepFinished

@@ -108,9 +108,9 @@ def test_a_record_with_nothing_to_train():
         ([1, 2], [0.0, 0.0], [Span(1, 2, 0.5), Span(0, 1, 0.5)], "overlaps"),
         ([1, 2], [0.0, 0.0], [Span(1, 2, np.inf)], "not finite"),
         ([1, 2], [0.0, 0.0], [Span(1, 2, np.nan)], "not finite"),
-        ([1, 2], [-0.5, -0.5], [Span(1, 2, 0.5)], "before token 1"),
-        ([1, 2], [-0.5, -0.5], [Span(0, 1, 0.5)], "from token 1 on"),
-        ([1, 2], [-0.5, 0.0], [], "from token 0 on"),
+        ([1, 2], [-0.5, -0.5], [Span(1, 2, 0.5)], r"logprobs\[0\] is outside"),
+        ([1, 2], [-0.5, -0.5], [Span(0, 1, 0.5)], r"logprobs\[1\] is outside"),
+        ([1, 2], [-0.5, 0.0], [], r"logprobs\[0\] is outside"),
         ([1, -2], [0.0, 0.0], [], "negative"),
     ],
 )

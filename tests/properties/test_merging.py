@@ -1,5 +1,6 @@
 """The minimum cover of ``export_merged`` on trees no environment would make, by brute force."""
 
+import itertools
 import math
 from collections import Counter
 
@@ -102,6 +103,33 @@ def test_the_cover_is_one_sequence_per_trained_edge_without_a_trained_descendant
         ]
         whole = np.concatenate((tree.prefix(tree.parent[leaf]), tree.generated(leaf)[0]))
         np.testing.assert_array_equal(record.tokens, whole)
+
+
+@given(collections())
+@settings(max_examples=120)
+def test_no_other_cover_has_fewer_sequences_or_tokens(collection):
+    """All sets of ends are tried: those on whose sequences every trained edge lies are covers."""
+    tree = collection.tree
+    trained = {record.metadata["edge"] for record in export_actor(collection)}
+    ends = [
+        (
+            trained & set(sequence(tree, edge)),
+            len(tree.prefix(tree.parent[edge])) + len(tree.generated(edge)[0]),
+        )
+        for edge in tree.edges()
+    ]
+    covers = [
+        (len(some), sum(length for _, length in some))
+        for count in range(min(len(ends), 6) + 1)
+        for some in itertools.combinations(ends, count)
+        if trained <= set().union(*(covered for covered, _ in some))
+    ]
+    merged = export_merged(collection)
+    if not covers:  # more than six are needed; too many sets to try
+        assert len(merged) > 6
+        return
+    assert len(merged) == min(count for count, _ in covers)
+    assert sum(len(record.tokens) for record in merged) == min(tokens for _, tokens in covers)
 
 
 def bits(record):

@@ -82,7 +82,7 @@ class FocusEnv(Env):  # type: ignore[misc]  # untyped where the SDK is not insta
         whole = [*self._prompt, *action]
         if self._fold == ASKED:
             transition = Transition()
-            view = self.agent.fold(self._first, self._messages, generation)
+            view = self.agent.fold(self._first, self._messages, action)
         else:
             transition = await self.agent.act(self._env, generation)
             view = await self._view(transition, whole)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tinker
 import torch
+from focus_adapter_tinker.chunks import text_chunk
 from numpy.typing import NDArray
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
@@ -38,7 +39,7 @@ def to_datum(record: ActorRecord | Mapping[str, Any]) -> tinker.Datum:
         "mask": made.mask.astype(np.float32),
     }
     return tinker.Datum(
-        model_input=tinker.ModelInput.from_ints(made.input_tokens.tolist()),
+        model_input=tinker.ModelInput(chunks=[text_chunk(made.input_tokens)]),
         loss_fn_inputs={
             name: tinker.TensorData.from_numpy(column) for name, column in columns.items()
         },

@@ -34,6 +34,9 @@ class LocalPolicy:
         end_tokens: Ids that end a turn.
     """
 
+    takes_prefix = True
+    samples_together = "seeded"
+
     def __init__(
         self, snapshot: Snapshot, tokenizer: Any, engine: Engine, tokenizer_lock: threading.Lock
     ) -> None:
@@ -102,7 +105,7 @@ class LocalPolicy:
             raise GenerationError(f"n is {n}; ask for at least one continuation")
         if self._snapshot is None:
             raise TrainerError(f"policy {self.version} was closed; sample the newest one")
-        prompt = np.array(tokens, np.int64).reshape(-1)
+        prompt = np.asarray(tokens, np.int64).reshape(-1)
         if not len(prompt):
             raise GenerationError("the prompt is empty; a model continues at least one token")
         outside = np.flatnonzero((prompt < 0) | (prompt >= self._facts.vocabulary))

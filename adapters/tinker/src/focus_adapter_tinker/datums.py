@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from focus_adapter_tinker.chunks import text_chunk
 from focus_adapter_tinker.losses import SUMS, check_loss
 from focus_core.errors import RecordError
 from focus_core.records import ActorRecord, as_actor
@@ -51,7 +52,7 @@ def to_datum(record: ActorRecord | Mapping[str, Any], *, loss_fn: str = "ppo") -
     if loss_fn == "gspo":
         columns["sequence_ratio_mask"] = made.mask.astype(np.float32)
     return types.Datum(
-        model_input=types.ModelInput.from_ints(made.input_tokens.tolist()),
+        model_input=types.ModelInput(chunks=[text_chunk(made.input_tokens)]),
         loss_fn_inputs={
             name: types.TensorData.from_numpy(column) for name, column in columns.items()
         },

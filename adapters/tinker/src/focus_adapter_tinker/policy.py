@@ -12,6 +12,7 @@ from focus_adapter_tinker.profiles import Reading, read_profile, render
 from focus_adapter_tinker.usage import Usage
 from focus_core.errors import DeadlineError, FocusError, GenerationError, TrainerError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
+from focus_core.tree.prefix import Prefix
 
 __all__ = ["TinkerPolicy", "load_tokenizer"]
 
@@ -44,6 +45,9 @@ class TinkerPolicy:
     Raises:
         UsageError: The tokenizer does not fit the profile.
     """
+
+    takes_prefix = True
+    samples_together = "unseeded"  # Tinker does not say that samples of one seed differ
 
     def __init__(
         self,
@@ -106,21 +110,21 @@ class TinkerPolicy:
             raise TrainerError(f"policy {self.version} was closed; sample the newest one")
         if n < 1:
             raise GenerationError(f"n is {n}; ask for at least one continuation")
-        prompt = [int(token) for token in tokens]
-        if not prompt:
+        length = len(tokens)
+        if not length:
             raise GenerationError("the prompt is empty; a model continues at least one token")
         room = params.max_tokens
         if self.context_length is not None:
-            room = min(room, self.context_length - len(prompt))
+            room = min(room, self.context_length - length)
         if room < 1:
             raise GenerationError(
-                f"a prompt of {len(prompt)} tokens leaves no room in the model's context of "
+                f"a prompt of {length} tokens leaves no room in the model's context of "
                 f"{self.context_length}"
             )
-        response = await self._ask(prompt, params, room, n)
+        response = await self._ask(_model_input(tokens), params, room, n)
         # Counted before anything is found wrong with it: it was asked for and answered.
         self._usage.sampled(
-            prompt=len(prompt), sampled=sum(len(each.tokens) for each in response.sequences), n=n
+            prompt=length, sampled=sum(len(each.tokens) for each in response.sequences), n=n
         )
         if len(response.sequences) != n:
             raise GenerationError(
@@ -128,7 +132,7 @@ class TinkerPolicy:
             )
         return [_generation(sequence, room) for sequence in response.sequences]
 
-    async def _ask(self, prompt: list[int], params: SamplingParams, room: int, n: int) -> Any:
+    async def _ask(self, prompt: Any, params: SamplingParams, room: int, n: int) -> Any:
         from tinker import types
 
         # Naming stop tokens turns the server's implicit ones off, so all of them are named.
@@ -142,7 +146,7 @@ class TinkerPolicy:
         )
         try:
             async with asyncio.timeout(self._timeout) as limit:
-                return await _sdk.sample(self._client, types.ModelInput.from_ints(prompt), n, asked)
+                return await _sdk.sample(self._client, prompt, n, asked)
         except FocusError:
             raise
         except Exception as error:
@@ -169,6 +173,20 @@ def load_tokenizer(sampling_client: Any, model: str) -> Any:
         raise TrainerError(
             f"the tokenizer of model {model!r} cannot be loaded: {_sdk.explain(error)}"
         ) from _sdk.cause(error)
+
+
+def _model_input(tokens: Sequence[int]) -> Any:
+    """Tokens as Tinker takes them; the chunks of a tree's prefixes are made once for the tree."""
+    from tinker import types
+
+    if not isinstance(tokens, Prefix):
+        return types.ModelInput.from_ints([int(token) for token in tokens])
+    chunks = []
+    for node, part in tokens.chunks():
+        if node not in tokens.cache:
+            tokens.cache[node] = types.EncodedTextChunk(tokens=part.tolist())
+        chunks.append(tokens.cache[node])
+    return types.ModelInput(chunks=chunks)
 
 
 def _generation(sequence: Any, room: int) -> Generation:
