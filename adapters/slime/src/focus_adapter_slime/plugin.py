@@ -1,0 +1,3 @@
+"""What this distribution registers. Nothing heavy is imported here."""
+
+from __future__ import annotations
