@@ -1,4 +1,4 @@
-"""The functions Slime calls to generate: one tree for a sample in training, one rollout otherwise."""
+"""The functions Slime calls to generate: a tree for each sample; in evaluation one rollout."""
 
 from __future__ import annotations
 
@@ -220,6 +220,8 @@ class _Hook:
                 grace=settings.grace,
                 aborting=is_aborting,
             )
+            if collection.failures and not any(collection.tree.edges()):
+                partial = False  # nothing is left of it
             return collection.prepare(
                 min_abs_advantage=settings.min_abs_advantage if least is None else least,
                 allow_partial=partial and not is_aborting(),

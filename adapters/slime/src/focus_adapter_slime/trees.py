@@ -16,13 +16,13 @@ from focus_core.collect import Collection, Collector
 from focus_core.errors import DeadlineError, UsageError
 from focus_core.records import Problem
 
-__all__ = ["called_off", "check_sampling", "collect_tree", "problem_of"]
+__all__ = ["Streak", "called_off", "check_sampling", "collect_tree", "problem_of"]
 
 T = TypeVar("T")
 _LOG = logging.getLogger("focus_adapter_slime")
 _LOOK = 0.2
 """Seconds between looks at whether Slime aborts."""
-_LEFT: set[asyncio.Task[Any]] = set()
+_LEFT: set[asyncio.Future[Any]] = set()
 """What did not end when it was called off: a thread of the user's that cannot be stopped."""
 
 
@@ -37,7 +37,8 @@ def problem_of(sample: Any) -> Problem:
     inputs = getattr(sample, "multimodal_inputs", None) or {}
     if any(value is not None for value in inputs.values()):
         raise UsageError(
-            f"sample {sample.index} has multimodal inputs ({', '.join(inputs)}); tasks see text only"
+            f"sample {sample.index} has multimodal inputs ({', '.join(inputs)}); tasks see text "
+            "only"
         )
     metadata: Mapping[str, Any] = dict(getattr(sample, "metadata", None) or {})
     name = metadata.get("id", getattr(sample, "index", None))
@@ -126,7 +127,7 @@ async def _end(task: asyncio.Future[Any], grace: float) -> None:
             if not task.cancelled():
                 task.exception()  # retrieved: why it was called off is what the caller hears
         else:
-            _LEFT.add(task)  # type: ignore[arg-type]
+            _LEFT.add(task)
             task.add_done_callback(_over)
             _LOG.warning(
                 "a tree did not end %g s after it was called off: something in it cannot be "
@@ -136,7 +137,7 @@ async def _end(task: asyncio.Future[Any], grace: float) -> None:
 
 
 def _over(task: asyncio.Future[Any]) -> None:
-    _LEFT.discard(task)  # type: ignore[arg-type]
+    _LEFT.discard(task)
     if not task.cancelled():
         task.exception()
 
