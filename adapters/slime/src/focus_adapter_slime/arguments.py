@@ -86,7 +86,9 @@ class Launch:
         """
         there = [str(path) for path in self.files if path.exists()]
         if there and not force:
-            raise UsageError(f"{', '.join(there)}: there already; name another --output, or --force")
+            raise UsageError(
+                f"{', '.join(there)}: there already; name another --output, or --force"
+            )
         for path, text in self.files.items():
             try:
                 write_atomically(path, text)
@@ -149,9 +151,7 @@ def shell_lines(words: Sequence[str]) -> str:
     return " \\\n".join(f"  {line}" for line in lines)
 
 
-def _configuration(
-    plan: LaunchPlan, folder: Path, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def _configuration(plan: LaunchPlan, folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The custom configuration's keys and values, without those that are as by default."""
     config = plan.config
     options = {section: dict(config["settings"].get(section, {})) for section in _SECTIONS}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -34,7 +33,9 @@ def slime_args(
         Optional[int],
         typer.Option("--budget", min=1, help="Short for --set search.budget=..."),
     ] = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Rollouts, each with an update.")] = 10,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="Rollouts, each with an update.")
+    ] = 10,
     problems_per_step: Annotated[
         Optional[int], typer.Option("--problems-per-step", min=1, help="Trees per rollout.")
     ] = None,
@@ -71,8 +72,9 @@ def slime_args(
     Put them behind your own: model, checkpoints, GPUs, optimizer. In a script:
     eval "FOCUS_ARGS=( $(focus slime-args --task NAME) )", then "${FOCUS_ARGS[@]}".
     """
-    from focus_adapter_slime.arguments import arguments, shell_lines
-    from focus_core.errors import UsageError
+    from focus_adapter_slime.arguments import shell_lines
+    from focus_adapter_slime.trainer import SlimeTrainer
+    from focus_core.errors import PluginError, UsageError
     from focus_core.run.config import RunConfig
     from focus_core.run.launching import prepare_launch
 
@@ -97,14 +99,9 @@ def slime_args(
         **{name: value for name, value in asked.items() if value is not None},
     )
     trainer, plan = prepare_launch(load_plugins(), config, {}, output.parent)
-    launch = arguments(
-        plan,
-        output,
-        model=trainer.model,
-        learning_rate=trainer.learning_rate,
-        settings=trainer.settings,
-        own=trainer.own(),
-    )
+    if not isinstance(trainer, SlimeTrainer):
+        raise PluginError(f"a plug-in put {type(trainer).__name__} in the place of trainer 'slime'")
+    launch = trainer.prepared(plan, output)
     launch.write(force=force)
     for path in launch.files:
         print(f"wrote {path}", file=sys.stderr)

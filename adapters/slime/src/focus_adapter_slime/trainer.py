@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from focus_adapter_slime.arguments import Flag, arguments, shell_lines
+from focus_adapter_slime.arguments import Flag, Launch, arguments, shell_lines
 from focus_adapter_slime.launching import PROGRAMS, find_checkout, model_flags, run
 from focus_core.errors import UsageError
 from focus_core.sinks import write_atomically
@@ -62,33 +62,22 @@ class SlimeTrainer:
         """
         if self.model is None:
             raise UsageError("Slime needs a model in Hugging Face's form; give --model DIR")
-        try:
-            own = shlex.split(self.args)
-        except ValueError as error:
-            raise UsageError(f"trainer.args={self.args!r}: {error}") from error
-        if plan.config["async_depth"] and "--colocate" in own:
+        if plan.config["async_depth"] and "--colocate" in self._own():
             raise UsageError(
                 "Slime's asynchronous loop needs GPUs of its own for sampling; leave --colocate "
                 "out of trainer.args, or give --async-depth 0"
             )
         checkout, missing = self._checkout()
-        if self.model_args is not None:
-            own = [*model_flags(self.model_args, checkout), *own]
-        launch = arguments(
-            plan,
-            plan.directory / "slime.yaml",
-            model=self.model,
-            learning_rate=self.learning_rate,
-            settings=self.settings,
-            own=[*_saving(plan, own), *own],
-        )
+        launch = self.prepared(plan, plan.directory / "slime.yaml", checkout, save=True)
         launch.write()
         program = PROGRAMS[plan.config["async_depth"]]
         path = program if checkout is None else str(checkout / program)
         shown = f"{shlex.join([self.python, path])} \\\n{shell_lines(launch.words())}\n"
         if checkout is not None:
-            shown = f"PYTHONPATH={shlex.quote(str(checkout))}:$PYTHONPATH {shown}"
-        write_atomically(plan.directory / "launch.sh", f"#!/usr/bin/env bash\nexec env {shown}")
+            shown = (
+                f'PYTHONPATH={shlex.quote(str(checkout))}"${{PYTHONPATH:+:$PYTHONPATH}}" {shown}'
+            )
+        write_atomically(plan.directory / "launch.sh", f"#!/usr/bin/env bash\n{shown}")
         print(shown, flush=True)
         if self.dry_run:
             return 0
@@ -98,6 +87,40 @@ class SlimeTrainer:
                 "command above"
             )
         return run([self.python, path, *launch.words()], _environment(checkout))
+
+    def prepared(
+        self, plan: LaunchPlan, output: Path, checkout: Path | None = None, *, save: bool = False
+    ) -> Launch:
+        """The flags, the user's own last, and the files.
+
+        Args:
+            plan: What was asked for.
+            output: The custom configuration; the other files go beside it.
+            checkout: Where Slime's own ``scripts/models`` are.
+            save: Have Slime save checkpoints into the run's directory.
+
+        Raises:
+            UsageError: As in ``arguments``.
+        """
+        own = self._own()
+        if self.model_args is not None:
+            own = [*model_flags(self.model_args, checkout), *own]
+        if save:
+            own = [*_saving(plan, own), *own]
+        return arguments(
+            plan,
+            output,
+            model=self.model,
+            learning_rate=self.learning_rate,
+            settings=self.settings,
+            own=own,
+        )
+
+    def _own(self) -> list[str]:
+        try:
+            return shlex.split(self.args)
+        except ValueError as error:
+            raise UsageError(f"trainer.args={self.args!r}: {error}") from error
 
     def _checkout(self) -> tuple[Path | None, UsageError | None]:
         """Where Slime is, or why it is nowhere; a folder that was named must be right."""
