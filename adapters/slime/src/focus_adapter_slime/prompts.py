@@ -41,8 +41,8 @@ def _line(place: int, problem: Problem) -> str:
         if not _comes_back(value):
             raise UsageError(
                 f"problem {place} ({problem.id}): its {part} is {value!r:.80}, which JSON does not "
-                "give back as it was; Slime reads prompts from a file: use problems of text, numbers, "
-                "lists and mappings, or a data source and a hook of your own (make_generate)"
+                "give back as it was; Slime reads prompts from a file: use problems of text, "
+                "numbers, lists and mappings, or a data source and a generate hook of your own"
             )
     return json.dumps(row, allow_nan=False) + "\n"
 

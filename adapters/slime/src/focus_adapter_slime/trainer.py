@@ -41,7 +41,7 @@ class SlimeTrainer:
     """
 
     model: str | None = None
-    learning_rate: float | None = None
+    learning_rate: float | None = attrs.field(default=None)
     model_args: str | None = None
     args: str = ""
     settings: Mapping[str, Any] = attrs.field(factory=dict)
