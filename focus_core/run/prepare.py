@@ -25,7 +25,17 @@ from focus_core.search import BestFirst, Fifo, Independent, Search, Selective, T
 from focus_core.task import CollectorFor, Task, defaults_of
 from focus_core.trainer import Trainer
 
-__all__ = ["ORDERS", "RECIPES", "SEARCHES", "Prepared", "open_trainer", "prepare", "prepare_replay"]
+__all__ = [
+    "ORDERS",
+    "RECIPES",
+    "SEARCHES",
+    "Prepared",
+    "collectors_of",
+    "make_task",
+    "open_trainer",
+    "prepare",
+    "prepare_replay",
+]
 
 SEARCHES: Mapping[str, type[Any]] = {
     "selective": Selective,
@@ -100,7 +110,7 @@ def prepare(
         held_out = _problems(task, eval_source)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
     held_out = _first(held_out, limit)
-    chosen = _chosen(config)
+    collector_for = collectors_of(task, config)
     shuffled = _named("order", config.order, ORDERS) is Shuffled
     order: Order = Shuffled(config.seed) if shuffled else Sequential()
     if config.epochs is not None:
@@ -108,10 +118,6 @@ def prepare(
         steps = math.ceil(config.epochs * len(problems) / per_step)
         config = attrs.evolve(config, steps=steps)
     trainer = open_trainer(plugins, config, trainer_options)
-
-    def collector_for(policy: Policy, problem: Problem) -> Collector:
-        return chosen(task.collector_for(policy, problem))
-
     try:  # so that a wrong option stops the run before it starts
         collector_for(cast("Policy", _Nobody()), problems[0])
     except UsageError:
@@ -172,6 +178,21 @@ def make_task(plugins: Plugins, config: RunConfig) -> Task:
                 f"'focus check task {config.task}' says what a task needs"
             )
     return cast("Task", task)
+
+
+def collectors_of(task: Task, config: RunConfig) -> CollectorFor:
+    """The task's collectors, with what the configuration changes in them.
+
+    Raises:
+        UsageError: A name, option or value is wrong; an option of the task's own search or recipe
+            is checked with the first collector.
+    """
+    chosen = _chosen(config)
+
+    def collector_for(policy: Policy, problem: Problem) -> Collector:
+        return chosen(task.collector_for(policy, problem))
+
+    return collector_for
 
 
 def open_trainer(plugins: Plugins, config: RunConfig, options: Mapping[str, Any]) -> Trainer:

@@ -12,7 +12,7 @@ import attrs
 
 from focus_core.errors import UsageError
 
-__all__ = ["Contract", "contract_of", "find_slime", "is_aborting"]
+__all__ = ["Contract", "contract_of", "find_slime", "generate_state", "is_aborting"]
 
 INSTALL = "pip install 'git+https://github.com/THUDM/slime', or use the image slimerl/slime"
 _OLD = (
@@ -100,12 +100,13 @@ def _missing(error: ImportError) -> str:
     )
 
 
-def is_aborting() -> bool:
-    """Whether Slime's rollout is being called off; False where its state cannot be seen.
-
-    Reads the state that Slime's own loop made and makes none.
-    """
+def generate_state() -> Any:
+    """The state of Slime's own rollout loop; ``None`` until that loop made it."""
     module = sys.modules.get("slime.rollout.sglang_rollout")
     state_type = getattr(module, "GenerateState", None)
-    state = getattr(type(state_type), "_instances", {}).get(state_type)
-    return bool(getattr(state, "aborted", False))
+    return getattr(type(state_type), "_instances", {}).get(state_type)
+
+
+def is_aborting() -> bool:
+    """Whether Slime's rollout is being called off; False where its state cannot be seen."""
+    return bool(getattr(generate_state(), "aborted", False))
