@@ -1,6 +1,7 @@
 """A stand-in for Slime's router: the local trainer's model behind ``/generate``, with faults."""
 
 import asyncio
+import functools
 import threading
 from types import SimpleNamespace
 
@@ -81,7 +82,7 @@ class Router:
             policy = await trainer.publish_policy()
             self.tokenizer = policy._tokenizer
             app = web.Application()
-            app.router.add_post("/generate", lambda request: self._generate(request, policy))
+            app.router.add_post("/generate", functools.partial(self._generate, policy))
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -92,7 +93,7 @@ class Router:
             await runner.cleanup()
             await policy.aclose()
 
-    async def _generate(self, request, policy):
+    async def _generate(self, policy, request):
         body = await request.json()
         number = len(self.requests)
         self.requests.append(body)
@@ -126,9 +127,8 @@ class Router:
 def answer(found, version, fault=None, decode=lambda tokens: ""):
     """The body of an answer."""
     tokens = [int(token) for token in found.tokens]
-    pairs = [
-        [float(logprob), token, None] for logprob, token in zip(found.logprobs, tokens, strict=True)
-    ]
+    columns = zip(found.logprobs, tokens, strict=True)
+    pairs = [[float(logprob), token, None] for logprob, token in columns]
     meta = {
         "id": "r",
         "finish_reason": {"type": found.stop_reason},
