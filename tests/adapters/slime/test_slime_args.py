@@ -113,15 +113,20 @@ def test_own_arguments_come_last_and_may_set_what_is_open(here):
 def test_bash_reads_it_as_its_help_says(here):
     (here / "a 'b' $c").mkdir()
     done = invoke(*BASE, "--output", "a 'b' $c/slime.yaml", "--model", "M")
-    script = f'eval "A=( {_escaped(done.out)} )"; printf "%s\\0" "${{A[@]}}"'
-    read = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    script = 'flags=$(cat) && eval "A=($flags)"; printf "%s\\0" "${A[@]}"'
+    read = subprocess.run(
+        ["bash", "-c", script], input=done.out, capture_output=True, text=True, check=True
+    )
     assert read.stdout.split("\0")[:-1] == words_of(done.out)
     assert str(here / "a 'b' $c/slime.yaml") in words_of(done.out)
 
 
-def _escaped(text):
-    """As ``$(...)`` within double quotes puts it there: nothing of it is read again."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+def test_hooks_of_one_s_own_take_the_place_of_the_ready_made_ones(here):
+    args = written("--set", "trainer.hooks=my.hooks", "--eval-every", 5, "--merge")
+    assert args.custom_generate_function_path == "my.hooks.generate"
+    assert configuration() == {"focus_merge": True}
+    (dataset,) = configuration(args.eval_config)["eval"]["datasets"]
+    assert dataset["custom_generate_function_path"] == "my.hooks.evaluate"
 
 
 # Files ----------------------------------------------------------------------------------------
@@ -186,6 +191,10 @@ def test_a_full_disk_leaves_no_half_file(here, monkeypatch):
         (("--set", "trainer.args=num-rollout"), "trainer.args begins with 'num-rollout'"),
         (("--set", "trainer.args='"), "No closing quotation"),
         (("--set", "trainer.model_args=nowhere"), "nowhere is no script"),
+        (
+            ("--set", "trainer.hooks=x", "--budget", 2, "--critic-output", "c"),
+            "which --critic-output, --set search.* would not reach",
+        ),
         (("--eval-every", 5, "--output", "${x}.yaml"), "for a variable"),
     ],
     ids=lambda v: " ".join(map(str, v))[:60] if isinstance(v, tuple) else "",

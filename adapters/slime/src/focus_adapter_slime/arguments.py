@@ -12,9 +12,10 @@ from typing import Any
 import attrs
 import yaml
 
+from focus_adapter_slime.configuration import READY, configuration
 from focus_adapter_slime.objective import check_objective
 from focus_adapter_slime.prompts import INPUT, LABEL, METADATA, prompt_data
-from focus_adapter_slime.settings import PREFIX, read_settings
+from focus_adapter_slime.settings import PREFIX
 from focus_core.errors import UsageError
 from focus_core.run.config import RunConfig
 from focus_core.sinks import write_atomically
@@ -22,13 +23,11 @@ from focus_core.trainer import LaunchPlan
 
 __all__ = ["Flag", "Launch", "arguments", "shell_lines"]
 
-HOOKS = (
-    ("--custom-generate-function-path", "focus_adapter_slime.hooks.generate"),
+_TRAINING_HOOKS = (
     ("--custom-reward-post-process-path", "focus_adapter_slime.preserve_advantages"),
     ("--custom-advantage-function-path", "focus_adapter_slime.advantages"),
     ("--custom-pg-loss-reducer-function-path", "focus_adapter_slime.sum_policy_tokens"),
 )
-EVALUATE = "focus_adapter_slime.hooks.evaluate"
 _NOT_FOLLOWED = {
     "max_tokens": "--max-tokens: Slime's loop counts rollouts; give --steps",
     "lanes": "--lane: Slime's loop keeps actor and critic records only",
@@ -103,6 +102,7 @@ def arguments(
     model: str | None = None,
     learning_rate: float | None = None,
     settings: Mapping[str, Any] | None = None,
+    hooks: str = READY,
     own: Sequence[str] = (),
 ) -> Launch:
     """The flags that make Slime train a task as ``focus train`` would, and their files.
@@ -113,6 +113,7 @@ def arguments(
         model: For ``--hf-checkpoint``.
         learning_rate: For ``--lr``.
         settings: Further keys of the custom configuration, without ``focus_``.
+        hooks: Module of ``generate`` and ``evaluate``.
         own: Further arguments of the user's: they come last, and may set what is open.
 
     Raises:
@@ -126,18 +127,19 @@ def arguments(
     prompts, held_out, evaluation = (
         output.with_name(f"{output.stem}{end}") for end in (".jsonl", "-eval.jsonl", "-eval.yaml")
     )
-    configuration = _configuration(plan, output.parent, settings or {})
+    chosen = configuration(plan, output.parent, settings or {}, hooks)
     given = _given(own)
-    check_objective(SimpleNamespace(**given), configuration.get(f"{PREFIX}allow", ()))
+    check_objective(SimpleNamespace(**given), chosen.get(f"{PREFIX}allow", ()))
     files = {prompts: prompt_data(plan.problems)}
     if plan.eval_problems:
         files |= {
             held_out: prompt_data(plan.eval_problems),
-            evaluation: _evaluation(plan.config["task"], held_out),
+            evaluation: _evaluation(plan.config["task"], held_out, f"{hooks}.evaluate"),
         }
-    files[output] = _yaml(configuration)
+    files[output] = _yaml(chosen)
     flags = [
-        *(Flag(name, (path,)) for name, path in HOOKS),
+        Flag("--custom-generate-function-path", (f"{hooks}.generate",)),
+        *(Flag(name, (path,)) for name, path in _TRAINING_HOOKS),
         Flag("--custom-config-path", (str(output),)),
         *_data(plan, prompts),
         *_loop(plan, evaluation, model, learning_rate),
@@ -149,38 +151,6 @@ def shell_lines(words: Sequence[str]) -> str:
     """Arguments as a shell reads them, one flag with its values on each line."""
     lines = [" ".join(shlex.quote(word) for word in flag.words) for flag in _flags(words)]
     return " \\\n".join(f"  {line}" for line in lines)
-
-
-def _configuration(plan: LaunchPlan, folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The custom configuration's keys and values, without those that are as by default."""
-    config = plan.config
-    options = {section: dict(config["settings"].get(section, {})) for section in _SECTIONS}
-    critic = config["critic_output"]
-    ours = {
-        "task": config["task"],
-        "task_options": options["task"],
-        "problems": config["problems"],
-        "search": config["search"],
-        "search_options": options["search"],
-        "recipe": config["recipe"],
-        "recipe_options": options["recipe"],
-        "critic_sink": str(Path(critic).absolute() if critic else folder / "critic-targets"),
-        "merge": config["merge"],
-        "allow_partial": config["allow_partial"],
-        "min_abs_advantage": config["min_abs_advantage"],
-    }
-    ours = {name: value for name, value in ours.items() if value not in (None, {}, False)}
-    if twice := sorted(ours.keys() & settings.keys()):
-        raise UsageError(
-            f"trainer.settings gives {', '.join(twice)}, for which 'focus train' has options of "
-            "its own; use those"
-        )
-    found = {f"{PREFIX}{name}": value for name, value in {**ours, **settings}.items()}
-    read_settings(SimpleNamespace(**found))
-    return found
-
-
-_SECTIONS = ("task", "search", "recipe")
 
 
 def _data(plan: LaunchPlan, prompts: Path) -> Iterator[Flag]:
@@ -215,7 +185,7 @@ def _loop(
         yield Flag("--lr", (repr(learning_rate),))
 
 
-def _evaluation(task: str, held_out: Path) -> str:
+def _evaluation(task: str, held_out: Path, hook: str) -> str:
     if "${" in str(held_out):
         raise UsageError(f"{held_out}: Slime would take the ${{...}} for a variable; name another")
     dataset = {
@@ -225,7 +195,7 @@ def _evaluation(task: str, held_out: Path) -> str:
         "label_key": LABEL,
         "metadata_key": METADATA,
         "n_samples_per_eval_prompt": 1,
-        "custom_generate_function_path": EVALUATE,
+        "custom_generate_function_path": hook,
     }
     return _yaml({"eval": {"datasets": [dataset]}})
 

@@ -70,7 +70,7 @@ def slime_args(
     """Print the flags that make Slime train a task, and write the files that they name.
 
     Put them behind your own: model, checkpoints, GPUs, optimizer. In a script:
-    eval "FOCUS_ARGS=( $(focus slime-args --task NAME) )", then "${FOCUS_ARGS[@]}".
+    flags=$(focus slime-args --task NAME) && eval "FOCUS_ARGS=($flags)", then "${FOCUS_ARGS[@]}".
     """
     from focus_adapter_slime.arguments import shell_lines
     from focus_adapter_slime.trainer import SlimeTrainer

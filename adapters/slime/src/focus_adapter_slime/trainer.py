@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from focus_adapter_slime.arguments import Flag, Launch, arguments, shell_lines
+from focus_adapter_slime.configuration import READY
 from focus_adapter_slime.launching import PROGRAMS, find_checkout, model_flags, run
 from focus_core.errors import UsageError
 from focus_core.sinks import write_atomically
@@ -35,6 +36,8 @@ class SlimeTrainer:
         args: Further flags of Slime and Megatron, as a shell would read them: checkpoints, GPUs,
             parallelism, logging.
         settings: Further keys of the custom configuration as JSON, without their ``focus_``.
+        hooks: Module of your own ``generate`` and ``evaluate`` (``make_generate``); by default the
+            ready-made ones, which collect the task. The problems are the task's either way.
         root: A checkout of Slime; by default the folder of the installed package.
         python: The interpreter to run it with; by default this one.
         dry_run: Show the command, and start nothing.
@@ -45,6 +48,7 @@ class SlimeTrainer:
     model_args: str | None = None
     args: str = ""
     settings: Mapping[str, Any] = attrs.field(factory=dict)
+    hooks: str = READY
     root: str | None = None
     python: str = sys.executable
     dry_run: bool = False
@@ -113,6 +117,7 @@ class SlimeTrainer:
             model=self.model,
             learning_rate=self.learning_rate,
             settings=self.settings,
+            hooks=self.hooks,
             own=own,
         )
 
