@@ -25,6 +25,8 @@ class Router:
 
     Attributes:
         requests: Every body, in the order of arrival.
+        sessions: What every request was routed by.
+        answers: (prompt, body) of every generation, in the order of leaving.
         faults: By number of the request, from 0: one of ``FAULTS``, or ``bump``.
         version: What the next generation says it was sampled from.
     """
@@ -32,6 +34,8 @@ class Router:
     model: str = "tiny"
     seed: int = 0
     requests: list = attrs.field(factory=list, init=False)
+    sessions: list = attrs.field(factory=list, init=False)
+    answers: list = attrs.field(factory=list, init=False)
     faults: dict = attrs.field(factory=dict, init=False)
     version: int = attrs.field(default=1, init=False)
     port: int = attrs.field(default=0, init=False)
@@ -63,6 +67,8 @@ class Router:
     def clear(self):
         """Forget requests and faults."""
         self.requests.clear()
+        self.sessions.clear()
+        self.answers.clear()
         self.faults.clear()
         self.version = 1
 
@@ -97,6 +103,7 @@ class Router:
         body = await request.json()
         number = len(self.requests)
         self.requests.append(body)
+        self.sessions.append(request.headers.get("X-SMG-Routing-Key"))
         fault = self.faults.get(number, self.faults.get("all"))
         if fault in ("500", "400"):
             return web.Response(status=int(fault), text="made to fail")
@@ -121,7 +128,9 @@ class Router:
             seed=asked.get("sampling_seed", self.seed + number),
         )
         (found,) = await policy.generate(body["input_ids"], params)
-        return web.json_response(answer(found, version, fault, policy.decode))
+        made = answer(found, version, fault, policy.decode)
+        self.answers.append((body["input_ids"], made))
+        return web.json_response(made)
 
 
 def answer(found, version, fault=None, decode=lambda tokens: ""):
