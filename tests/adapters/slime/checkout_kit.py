@@ -7,12 +7,13 @@ PROGRAM = """
 
     record = os.environ["SLIME_RECORD"]
     mode = os.environ.get("SLIME_MODE", "")
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    child = None if mode == "alone" else subprocess.Popen(sleep)
     seen = {
         "program": os.path.basename(__file__),
         "args": sys.argv[1:],
         "pid": os.getpid(),
-        "child": child.pid,
+        "child": child and child.pid,
         "path": os.environ["PYTHONPATH"].split(os.pathsep),
     }
     if mode == "deaf":

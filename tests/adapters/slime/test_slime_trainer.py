@@ -85,7 +85,8 @@ def test_the_command_that_it_shows_is_the_one_that_ran(slime, here, tmp_path):
     shown = done.out.removeprefix("run directory: a run\n").rstrip("\n")
     assert script.read_text() == f"#!/usr/bin/env bash\n{shown}\n"
     (tmp_path / "record").unlink()
-    subprocess.run(["bash", str(script)], check=True, cwd=tmp_path)
+    environment = {**os.environ, "SLIME_MODE": "alone"}
+    subprocess.run(["bash", str(script)], check=True, cwd=tmp_path, env=environment)
     assert recorded(tmp_path)["args"] == first
     assert first[-2:] == ["--wandb-group", "x y"]
 
