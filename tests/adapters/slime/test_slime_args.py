@@ -48,7 +48,7 @@ def test_our_checks_accept_what_it_writes(here):
     assert (settings.task, settings.merge, settings.searching()) == (
         "arithmetic",
         True,
-        {"budget": "8"},
+        {"budget": 8},
     )
     given = {rule.name for rule in RULES if hasattr(args, rule.name)}
     assert {"advantage_estimator", "use_dynamic_batch_size", "rewards_normalization"} <= given
@@ -148,7 +148,7 @@ def test_files_that_are_there_are_kept_unless_forced(here):
     assert "--force" in done.err
     assert {path: path.read_text() for path in here.iterdir()} == before
     written("--budget", 3, "--force")
-    assert configuration()["focus_search_options"] == {"budget": "3"}
+    assert configuration()["focus_budget"] == 3
 
 
 def test_a_full_disk_leaves_no_half_file(here, monkeypatch):

@@ -65,7 +65,7 @@ def test_the_script_starts_slime_with_the_model_and_our_flags(here, monkeypatch)
     (row,) = map(json.loads, Path(args.prompt_data).read_text().splitlines())
     assert (row["prompt"], row["metadata"]["id"]) == ("Compute 2+3.", "a")
     vars(args).update(yaml.safe_load(Path(args.custom_config_path).read_text()))
-    assert read_settings(args).searching() == {"budget": "32", "warmup": "16"}
+    assert read_settings(args).searching() == {"budget": 32, "warmup": 16}
 
 
 def test_the_script_stops_when_focus_does(here):

@@ -49,13 +49,15 @@ def _ready_made(plan: LaunchPlan, folder: Path) -> dict[str, Any]:
     """What the ready-made hooks are told."""
     config = plan.config
     options = {section: dict(config["settings"].get(section, {})) for section in _SECTIONS}
-    critic = config["critic_output"]
+    search, critic = options["search"], config["critic_output"]
+    counts = {name: search.pop(name) for name in ("budget", "warmup") if _is_count(search, name)}
     return {
         "task": config["task"],
         "task_options": options["task"],
         "problems": config["problems"],
         "search": config["search"],
-        "search_options": options["search"],
+        "search_options": search,
+        **{name: int(value) for name, value in counts.items()},
         "recipe": config["recipe"],
         "recipe_options": options["recipe"],
         "critic_sink": str(Path(critic).absolute() if critic else folder / "critic-targets"),
@@ -63,6 +65,10 @@ def _ready_made(plan: LaunchPlan, folder: Path) -> dict[str, Any]:
         "allow_partial": config["allow_partial"],
         "min_abs_advantage": config["min_abs_advantage"],
     }
+
+
+def _is_count(options: Mapping[str, Any], name: str) -> bool:
+    return str(options.get(name, "")).isdecimal()
 
 
 def _of_hooks(plan: LaunchPlan, hooks: str) -> dict[str, Any]:
