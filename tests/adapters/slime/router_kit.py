@@ -89,6 +89,7 @@ class Router:
             self.tokenizer = policy._tokenizer
             app = web.Application()
             app.router.add_post("/generate", functools.partial(self._generate, policy))
+            app.router.add_get("/workers", _no_workers)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -133,6 +134,11 @@ class Router:
         return web.json_response(made)
 
 
+async def _no_workers(_):
+    """What Slime's loop asks for at the end of a rollout, to call off what is still running."""
+    return web.json_response({"workers": []})
+
+
 def answer(found, version, fault=None, decode=lambda tokens: ""):
     """The body of an answer."""
     tokens = [int(token) for token in found.tokens]
@@ -153,6 +159,7 @@ def answer(found, version, fault=None, decode=lambda tokens: ""):
         pairs.pop()
     elif fault == "empty":
         pairs.clear()
+        tokens = []
         meta["completion_tokens"] = 0
     elif fault == "nan":
         pairs[0][0] = None

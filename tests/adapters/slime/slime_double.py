@@ -95,8 +95,6 @@ class Slime:
     Sample = Sample
     sibling = "rollout_id"
     ids, mask_sums = "rollout_ids", "rollout_mask_sums"
-    split_tensors = True
-    """Whether the split makes the tensors; else the trainer does."""
 
     def sample(self, **values):
         return self.Sample(**values)
@@ -164,7 +162,8 @@ class Slime:
             for made in group:
                 if isinstance(made, list) and len(made) > 1:
                     ids = [getattr(each, self.sibling) for each in made]
-                    assert None not in ids and len(set(ids)) == 1, ids
+                    assert None not in ids, ids
+                    assert len(set(ids)) == 1, ids
         while isinstance(groups[0], list):
             groups = [each for group in groups for each in group]
         return groups
@@ -297,7 +296,8 @@ class Slime:
 
         ``logits`` is float32 of shape (1, T, vocabulary), samples one after the other.
         """
-        assert logits.dtype is torch.float32 and logits.shape[0] == 1
+        assert logits.dtype is torch.float32
+        assert logits.shape[0] == 1
         logprobs, end = [], 0
         for tokens, total, response in zip(
             batch["tokens"], batch["total_lengths"], batch["response_lengths"], strict=True

@@ -20,7 +20,7 @@ import torch
 
 ALWAYS = ("megatron",)
 IF_MISSING = (
-    *("deep_ep", "megatron", "pybase64", "pylatexenc", "ray", "sglang", "sglang_router"),
+    *("megatron", "pybase64", "pylatexenc", "ray", "sglang", "sglang_router"),
     *("tensorboard", "wandb"),
 )
 

@@ -57,7 +57,7 @@ def local(router, tokens, **params):
     from focus_adapter_local import LocalTrainer
 
     async def go():
-        async with LocalTrainer(threads=1) as trainer:
+        async with LocalTrainer(model=router.model, threads=1) as trainer:
             policy = await trainer.publish_policy()
             return (await policy.generate(tokens, SamplingParams(**params)))[0]
 

@@ -188,7 +188,8 @@ class _Hook:
         records = export(collection)
         self.counts["samples"] += len(records)
         self.counts["empty_trees"] += not records
-        samples = to_samples(records, sample, host.tokenizer, type(sample))
+        with host.lock:
+            samples = to_samples(records, sample, host.tokenizer, type(sample))
         returns = collection.returns
         for made in samples:
             if hasattr(made, "weight_versions"):
@@ -266,7 +267,8 @@ class _Hook:
         tree = found.tree
         leaf = max(tree.edges())
         rollout = Rollout(tree, leaf)
-        made = to_sample(_whole(found, leaf), sample, host.tokenizer, type(sample))
+        with host.lock:
+            made = to_sample(_whole(found, leaf), sample, host.tokenizer, type(sample))
         if hasattr(made, "weight_versions"):
             made.weight_versions = list(policy.weight_versions)
         if not rollout.done and hasattr(type(sample), "Status"):

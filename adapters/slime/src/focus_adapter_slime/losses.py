@@ -1,10 +1,10 @@
 """Slime's three training hooks: rewards pass unchanged, advantages reach their tokens, losses sum.
 
 A sample of one edge carries its advantage as its reward. A sample of several edges cannot, so its
-advantages travel token by token in its metadata under ``samples.ADVANTAGES``; ``preserve_advantages``
-puts them where Slime's conversion and data-parallel split keep them, the list of rewards, and
-``advantages`` turns that list back into numbers once it has read it, because Slime's logger adds
-rewards up.
+advantages travel token by token in its metadata, under ``samples.ADVANTAGES``. There Slime's
+conversion would drop them: ``preserve_advantages`` puts them into the list of rewards, which
+conversion and data-parallel split pass on as it is, and ``advantages`` turns that list back into
+numbers once it has read it, because Slime's logger adds rewards up.
 
 With these hooks Slime's gradient is the sum of the token losses of all samples, divided by
 ``global_batch_size`` rollouts: Slime scales a micro-batch's loss by ``num_microbatches /
