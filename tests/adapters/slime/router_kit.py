@@ -81,7 +81,7 @@ class Router:
             policy = await trainer.publish_policy()
             self.tokenizer = policy._tokenizer
             app = web.Application()
-            
+
             async def generate(request):
                 return await self._generate(request, policy)
 
@@ -136,7 +136,9 @@ async def _no_workers(_):
 def answer(found, version, fault=None, decode=lambda tokens: ""):
     """The body of an answer."""
     tokens = [int(token) for token in found.tokens]
-    pairs = [[float(logprob), token, None] for logprob, token in zip(found.logprobs, tokens)]
+    pairs = [
+        [float(logprob), token, None] for logprob, token in zip(found.logprobs, tokens, strict=True)
+    ]
     meta = {
         "id": "r",
         "finish_reason": {"type": found.stop_reason},
