@@ -33,7 +33,15 @@ def learner(tiny):
 
 
 @pytest.fixture(scope="session")
-def router(tiny):
+def running_router(tiny):
     """The mini Llama behind a stand-in for Slime's router."""
     with Router(model=tiny) as started:
         yield started
+
+
+@pytest.fixture
+def router(running_router):
+    """The router, without faults and without memory."""
+    running_router.clear()
+    yield running_router
+    running_router.clear()

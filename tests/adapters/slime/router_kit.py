@@ -1,6 +1,7 @@
 """A stand-in for Slime's router: the local trainer's model behind ``/generate``, with faults."""
 
 import asyncio
+import functools
 import threading
 from types import SimpleNamespace
 
@@ -24,6 +25,8 @@ class Router:
 
     Attributes:
         requests: Every body, in the order of arrival.
+        sessions: What every request was routed by.
+        answers: (prompt, body) of every generation, in the order of leaving.
         faults: By number of the request, from 0: one of ``FAULTS``, or ``bump``.
         version: What the next generation says it was sampled from.
     """
@@ -31,6 +34,8 @@ class Router:
     model: str = "tiny"
     seed: int = 0
     requests: list = attrs.field(factory=list, init=False)
+    sessions: list = attrs.field(factory=list, init=False)
+    answers: list = attrs.field(factory=list, init=False)
     faults: dict = attrs.field(factory=dict, init=False)
     version: int = attrs.field(default=1, init=False)
     port: int = attrs.field(default=0, init=False)
@@ -62,6 +67,8 @@ class Router:
     def clear(self):
         """Forget requests and faults."""
         self.requests.clear()
+        self.sessions.clear()
+        self.answers.clear()
         self.faults.clear()
         self.version = 1
 
@@ -81,11 +88,7 @@ class Router:
             policy = await trainer.publish_policy()
             self.tokenizer = policy._tokenizer
             app = web.Application()
-
-            async def generate(request):
-                return await self._generate(request, policy)
-
-            app.router.add_post("/generate", generate)
+            app.router.add_post("/generate", functools.partial(self._generate, policy))
             app.router.add_get("/workers", _no_workers)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
             await runner.setup()
@@ -97,10 +100,11 @@ class Router:
             await runner.cleanup()
             await policy.aclose()
 
-    async def _generate(self, request, policy):
+    async def _generate(self, policy, request):
         body = await request.json()
         number = len(self.requests)
         self.requests.append(body)
+        self.sessions.append(request.headers.get("X-SMG-Routing-Key"))
         fault = self.faults.get(number, self.faults.get("all"))
         if fault in ("500", "400"):
             return web.Response(status=int(fault), text="made to fail")
@@ -125,7 +129,9 @@ class Router:
             seed=asked.get("sampling_seed", self.seed + number),
         )
         (found,) = await policy.generate(body["input_ids"], params)
-        return web.json_response(answer(found, version, fault, policy.decode))
+        made = answer(found, version, fault, policy.decode)
+        self.answers.append((body["input_ids"], made))
+        return web.json_response(made)
 
 
 async def _no_workers(_):
@@ -136,9 +142,8 @@ async def _no_workers(_):
 def answer(found, version, fault=None, decode=lambda tokens: ""):
     """The body of an answer."""
     tokens = [int(token) for token in found.tokens]
-    pairs = [
-        [float(logprob), token, None] for logprob, token in zip(found.logprobs, tokens, strict=True)
-    ]
+    columns = zip(found.logprobs, tokens, strict=True)
+    pairs = [[float(logprob), token, None] for logprob, token in columns]
     meta = {
         "id": "r",
         "finish_reason": {"type": found.stop_reason},
@@ -154,6 +159,7 @@ def answer(found, version, fault=None, decode=lambda tokens: ""):
         pairs.pop()
     elif fault == "empty":
         pairs.clear()
+        tokens = []
         meta["completion_tokens"] = 0
     elif fault == "nan":
         pairs[0][0] = None

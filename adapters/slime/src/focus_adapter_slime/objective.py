@@ -125,6 +125,12 @@ RULES: Sequence[Rule] = (
         "another loss does not read the advantages",
     ),
     Rule(
+        "compute_advantages_and_returns",
+        _on,
+        _without("--disable-compute-advantages-and-returns"),
+        "our advantage hook is not called",
+    ),
+    Rule(
         "group_rm",
         _off,
         _without("--group-rm"),
@@ -222,6 +228,13 @@ RULES: Sequence[Rule] = (
         _off,
         _without("--use-opd"),
         "it subtracts from the advantages",
+        optional=True,
+    ),
+    Rule(
+        "use_tis",
+        _off,
+        _without("--use-tis"),
+        "it weighs token losses by a ratio of its own",
         optional=True,
     ),
     Rule("use_opsm", _off, _without("--use-opsm"), "it masks whole sequences", optional=True),

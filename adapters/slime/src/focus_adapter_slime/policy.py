@@ -220,9 +220,9 @@ def read_answer(answer: Any, room: int) -> tuple[Generation, str | None]:
         raise GenerationError(
             f"output_token_logprobs must hold [log probability, token id, ...]: {error}"
         ) from error
+    _check_complete(answer, meta, tokens)
     if not tokens:
         raise GenerationError("the router returned a generation without tokens")
-    _check_complete(answer, meta, tokens)
     generation = Generation(tokens, logprobs, kind)  # type: ignore[arg-type]  # checked next
     check_generation(generation, max_tokens=room)
     version = meta.get("weight_version")

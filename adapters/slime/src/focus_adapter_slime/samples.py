@@ -23,6 +23,7 @@ FACTS = "focus"
 RETURN = "raw_reward"
 """Key of a sample's metadata that Slime logs in the place of its reward: the tree's mean return."""
 
+_OWN = (ADVANTAGES, FACTS, RETURN)
 _COPIED = (
     *("group_index", "index", "prompt", "label", "session_id", "generate_function_path"),
     *("custom_rm_path", "train_metadata", "apply_chat_template_kwargs"),
@@ -149,7 +150,8 @@ def _sample(source: Any, sample_type: Any, extra: Mapping[str, Any], **values: A
         if hasattr(source, name) and (known is None or name in known):
             values[name] = copy.copy(getattr(source, name))
     values[field] = _shared_id(source, field)
-    values["metadata"] = {**(getattr(source, "metadata", None) or {}), **extra}
+    given = getattr(source, "metadata", None) or {}  # shared among the source's copies
+    values["metadata"] = {k: v for k, v in given.items() if k not in _OWN} | dict(extra)
     status = values.pop("status")
     statuses = getattr(sample_type, "Status", None)
     values["status"] = status.lower() if statuses is None else getattr(statuses, status)
