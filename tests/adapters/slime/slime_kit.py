@@ -32,6 +32,7 @@ def make_args(**changes):
         "custom_generate_function_path": "tests.adapters.slime.slime_kit.generate",
         "custom_pg_loss_reducer_function_path": "focus_adapter_slime.sum_policy_tokens",
         "custom_reward_post_process_path": "focus_adapter_slime.preserve_advantages",
+        "custom_rm_path": None,
         "custom_rollout_log_function_path": None,
         "dp_size": 1,
         "dynamic_sampling_filter_path": None,
@@ -64,7 +65,11 @@ def make_args(**changes):
         "rollout_global_dataset": True,
         "rollout_max_response_len": 12,
         "rollout_num_engines": 1,
-        "rollout_num_gpus": None,
+        "rollout_num_gpus": 1,
+        "rollout_num_gpus_per_engine": 1,
+        "rollout_all_samples_process_path": None,
+        "rollout_sample_filter_path": None,
+        "rollout_sample_hook_paths": None,
         "rollout_seed": 1,
         "rollout_skip_special_tokens": False,
         "rollout_stop": None,
@@ -73,6 +78,7 @@ def make_args(**changes):
         "rollout_top_k": -1,
         "rollout_top_p": 1.0,
         "sglang_dp_size": None,
+        "sglang_enable_deterministic_inference": True,
         "sglang_router_ip": None,
         "sglang_router_port": None,
         "sglang_server_concurrency": 16,
@@ -86,6 +92,7 @@ def make_args(**changes):
         "use_tensorboard": False,
         "use_tis": False,
         "use_wandb": False,
+        "wandb_always_use_train_step": False,
     }
     return Namespace(**(values | changes))
 
@@ -134,7 +141,7 @@ def collector_for(policy, problem):
     env = Talk if problem.prompt == "4" else Even
     agent = Agent(policy, env(policy.decode, problem), context=Segments(3))
     budget = BUDGETS.get(problem.prompt, 1)
-    search = Selective(budget=budget, warmup=2, max_concurrency=2)
+    search = Selective(budget=budget, warmup=2, max_concurrency=1)
     return Recording(agent, critic=Critic.constant(0.4), search=search)
 
 
@@ -158,19 +165,20 @@ def records_of(samples, *, merge):
     return [record for prompt in prompts for record in export(KEPT[prompt])]
 
 
-def rolled_out(slime, router, *, merge, empty=True, **changes):
+def rolled_out(slime, router, *, merge, prompts=(*PROMPTS, FAILS), **changes):
     """Arguments, and one rollout step's samples: uneven trees, and one that trains nothing."""
-    prompts = [*PROMPTS, FAILS] if empty else PROMPTS
     count = len(prompts)
     args = make_args(
         sglang_router_ip="127.0.0.1",
         sglang_router_port=router.port,
         hf_checkpoint=router.model,
         focus_merge=merge,
-        global_batch_size=count,
-        rollout_batch_size=count,
-        over_sampling_batch_size=count,
-        **changes,
+        **{
+            "global_batch_size": count,
+            "rollout_batch_size": count,
+            "over_sampling_batch_size": count,
+            **changes,
+        },
     )
     KEPT.clear()
     groups = slime.generate_rollout(args, [slime.sample(prompt=each) for each in prompts])
@@ -263,18 +271,23 @@ def _log_probs(rank, learner):
 
 
 def train_locally(records, learner, rollouts):
-    """Loss and gradient of the local trainer: sums over tokens, divided by the rollouts."""
+    """Loss, gradient and clipped tokens of the local trainer: sums, divided by the rollouts."""
     from focus_adapter_local import to_item
 
     learner.drop_gradient()
-    _, loss = learner.forward_backward([to_item(each) for each in records], learner.config.loss)
-    return loss / rollouts, flat(learner) / rollouts
+    items, bounds = [to_item(each) for each in records], learner.config.loss
+    logprobs, loss = learner.forward_backward(items, bounds)
+    behaviour = np.concatenate([item.logprobs[item.mask] for item in items])
+    ratio = np.exp(np.concatenate(logprobs) - behaviour)
+    low, high = bounds.clip_low_threshold, bounds.clip_high_threshold
+    clipped = int(((ratio < low) | (ratio > high)).sum())
+    return loss / rollouts, flat(learner) / rollouts, clipped
 
 
 def gap(found, wanted):
     """Distance of two gradients, relative to the wanted one's norm."""
     norm = float(wanted.norm())
-    assert norm > 1e-3, norm
+    assert norm > 1e-3, f"a gradient of norm {norm} shows nothing"
     return float((found - wanted).norm()) / norm
 
 
