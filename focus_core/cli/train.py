@@ -276,7 +276,8 @@ def _train(
         raise UsageError(f"give --task; installed: {', '.join(plugins.specs('task')) or 'none'}")
     config = RunConfig(**asked)
     path = resume or run_dir or _new_directory(config)
-    if "own-loop" in plugins.find("trainer", config.trainer).capabilities:
+    spec, _ = plugins.specs("trainer").get(config.trainer, (None, ""))
+    if spec is not None and "own-loop" in spec.capabilities:
         _launch(plugins, config, options, path, json)
         return
     options |= {"checkpoint_dir": str((path / "checkpoints").resolve()), "seed": config.seed}
