@@ -10,6 +10,7 @@ import yaml
 from focus_adapter_slime.objective import RULES, check_objective
 from focus_adapter_slime.settings import read_settings
 
+from tests.adapters.slime.checkout_kit import checkout
 from tests.adapters.slime.flags_kit import as_args, words_of
 from tests.core.cli_kit import invoke
 
@@ -108,6 +109,12 @@ def test_own_arguments_come_last_and_may_set_what_is_open(here):
     words = words_of(done.out)
     assert words[-4:] == ["--max-tokens-per-gpu", "4096", "--wandb-group", "a b"]
     assert words.count("--max-tokens-per-gpu") == 1
+
+
+def test_a_model_s_flags_may_be_among_them(here):
+    folder = checkout(here / "slime")
+    done = invoke(*BASE, "--set", "trainer.model_args=small", "--set", f"trainer.root={folder}")
+    assert words_of(done.out)[-4:] == ["--num-layers", "2", "--normalization", "RMS Norm"]
 
 
 def test_bash_reads_it_as_its_help_says(here):

@@ -50,7 +50,7 @@ class SlimeTrainer:
     settings: Mapping[str, Any] = attrs.field(factory=dict)
     hooks: str = READY
     root: str | None = None
-    python: str = sys.executable
+    python: str | None = None
     dry_run: bool = False
 
     @learning_rate.validator
@@ -66,7 +66,7 @@ class SlimeTrainer:
         """
         if self.model is None:
             raise UsageError("Slime needs a model in Hugging Face's form; give --model DIR")
-        if plan.config["async_depth"] and "--colocate" in self._own():
+        if plan.config["async_depth"] and "--colocate" in _names(self._own()):
             raise UsageError(
                 "Slime's asynchronous loop needs GPUs of its own for sampling; leave --colocate "
                 "out of trainer.args, or give --async-depth 0"
@@ -76,7 +76,8 @@ class SlimeTrainer:
         launch.write()
         program = PROGRAMS[plan.config["async_depth"]]
         path = program if checkout is None else str(checkout / program)
-        shown = f"{shlex.join([self.python, path])} \\\n{shell_lines(launch.words())}\n"
+        python = self.python or sys.executable
+        shown = f"{shlex.join([python, path])} \\\n{shell_lines(launch.words())}\n"
         if checkout is not None:
             shown = (
                 f'PYTHONPATH={shlex.quote(str(checkout))}"${{PYTHONPATH:+:$PYTHONPATH}}" {shown}'
@@ -90,7 +91,7 @@ class SlimeTrainer:
                 f"{missing}. What it needs is written: {plan.directory / 'launch.sh'} is the "
                 "command above"
             )
-        return run([self.python, path, *launch.words()], _environment(checkout))
+        return run([python, path, *launch.words()], _environment(checkout))
 
     def prepared(
         self, plan: LaunchPlan, output: Path, checkout: Path | None = None, *, save: bool = False
@@ -108,6 +109,8 @@ class SlimeTrainer:
         """
         own = self._own()
         if self.model_args is not None:
+            if checkout is None and self.root is not None:
+                checkout = find_checkout(self.root)
             own = [*model_flags(self.model_args, checkout), *own]
         if save:
             own = [*_saving(plan, own), *own]
@@ -139,12 +142,18 @@ class SlimeTrainer:
 
 def _saving(plan: LaunchPlan, own: list[str]) -> list[str]:
     """Slime's checkpoints go into the run's directory, unless the user says where."""
-    if "--save" in own or plan.config["save_every"] is None:
+    names = _names(own)
+    if "--save" in names or plan.config["save_every"] is None:
         return []
     flags = [Flag("--save", (str((plan.directory / "checkpoints").absolute()),))]
-    if "--save-interval" not in own:
+    if "--save-interval" not in names:
         flags.append(Flag("--save-interval", (str(plan.config["save_every"]),)))
     return [word for flag in flags for word in flag.words]
+
+
+def _names(words: list[str]) -> set[str]:
+    """The flags among a command line's words, ``--name=value`` too."""
+    return {word.partition("=")[0] for word in words if word.startswith("--")}
 
 
 def _environment(checkout: Path) -> dict[str, str]:
