@@ -34,7 +34,6 @@ class _Sample:
     index: int | None = None
     prompt: Any = ""
     tokens: list[int] = field(default_factory=list)
-    apply_chat_template_kwargs: dict = field(default_factory=dict)
     response: str = ""
     response_length: int = 0
     label: str | None = None
@@ -58,6 +57,7 @@ class Sample(_Sample):
     """Since v0.3.1: siblings share a ``rollout_id``."""
 
     rollout_id: int | None = None
+    apply_chat_template_kwargs: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -143,15 +143,23 @@ class Slime:
         for sample in group:
             if sample.session_id is None:
                 sample.session_id = f"session-{sample.index}"
-        return await asyncio.gather(*(self.generate(args, each, params.copy()) for each in group))
+        calls = []
+        for place, sample in enumerate(group):
+            own = params.copy()
+            if args.sglang_enable_deterministic_inference:
+                own["sampling_seed"] = args.rollout_seed + place
+            calls.append(self.generate(args, sample, own))
+        return await asyncio.gather(*calls)
 
     async def generate(self, args, sample, params, *, evaluation=False):
         """The generate hook's call site: a sample's own path goes before the arguments'."""
         function = hook(sample.generate_function_path or args.custom_generate_function_path)
+        before = params.copy()
         if "evaluation" in inspect.signature(function).parameters:
             made = await function(args, sample, params, evaluation=evaluation)
         else:
             made = await function(args, sample, params)
+        assert params == before
         for each in made if isinstance(made, list) else [made]:
             assert each.reward is not None or each.status is Status.ABORTED
         return made

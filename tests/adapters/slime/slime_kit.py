@@ -1,8 +1,11 @@
 """Trees through Slime's stages and through the local trainer: what the tests of both share."""
 
+import asyncio
+import functools
 from argparse import Namespace
 
 import attrs
+import focus_adapter_slime
 import numpy as np
 import torch
 
@@ -12,8 +15,8 @@ from focus_core.export import export_actor, export_merged
 PROMPTS = ("SUM 2+3", "4", "A LONGER QUESTION: 17*23")
 BUDGETS = {"SUM 2+3": 5, "4": 1, "A LONGER QUESTION: 17*23": 2}
 """Transitions after the warm-up, so that the trees are uneven."""
-FAILS = "NO GRADE"
-"""A prompt whose tree fails."""
+FAILS, HANGS = "NO GRADE", "GRADED FOR EVER"
+"""Prompts whose trees fail, and do not end."""
 
 
 def make_args(**changes):
@@ -21,6 +24,8 @@ def make_args(**changes):
     values = {
         "advantage_estimator": "grpo",
         "allgather_cp": False,
+        "apply_chat_template": False,
+        "apply_chat_template_kwargs": {},
         "balance_by_flops": False,
         "balance_data": False,
         "calculate_per_token_loss": False,
@@ -32,10 +37,15 @@ def make_args(**changes):
         "custom_generate_function_path": "tests.adapters.slime.slime_kit.generate",
         "custom_pg_loss_reducer_function_path": "focus_adapter_slime.sum_policy_tokens",
         "custom_reward_post_process_path": "focus_adapter_slime.preserve_advantages",
+        "custom_eval_rollout_log_function_path": None,
+        "custom_rm_path": None,
         "custom_rollout_log_function_path": None,
         "dp_size": 1,
         "dynamic_sampling_filter_path": None,
         "entropy_coef": 0.0,
+        "eval_datasets": None,
+        "eval_max_prompt_len": None,
+        "eval_reward_key": None,
         "eps_clip": 0.2,
         "eps_clip_c": None,
         "eps_clip_high": 0.2,
@@ -52,6 +62,7 @@ def make_args(**changes):
         "loss_type": "policy_loss",
         "mask_offpolicy_in_partial_rollout": False,
         "max_tokens_per_gpu": 64,
+        "multimodal_keys": None,
         "n_samples_per_prompt": 1,
         "normalize_advantages": False,
         "over_sampling_batch_size": len(PROMPTS),
@@ -64,7 +75,11 @@ def make_args(**changes):
         "rollout_global_dataset": True,
         "rollout_max_response_len": 12,
         "rollout_num_engines": 1,
-        "rollout_num_gpus": None,
+        "rollout_num_gpus": 1,
+        "rollout_num_gpus_per_engine": 1,
+        "rollout_all_samples_process_path": None,
+        "rollout_sample_filter_path": None,
+        "rollout_sample_hook_paths": None,
         "rollout_seed": 1,
         "rollout_skip_special_tokens": False,
         "rollout_stop": None,
@@ -73,6 +88,7 @@ def make_args(**changes):
         "rollout_top_k": -1,
         "rollout_top_p": 1.0,
         "sglang_dp_size": None,
+        "sglang_enable_deterministic_inference": True,
         "sglang_router_ip": None,
         "sglang_router_port": None,
         "sglang_server_concurrency": 16,
@@ -86,6 +102,7 @@ def make_args(**changes):
         "use_tensorboard": False,
         "use_tis": False,
         "use_wandb": False,
+        "wandb_always_use_train_step": False,
     }
     return Namespace(**(values | changes))
 
@@ -103,6 +120,8 @@ class Even(ReplyEnv):
     async def grade(self, text):
         if self.problem.prompt == FAILS:
             raise RuntimeError("the grader died")
+        if self.problem.prompt == HANGS:
+            await asyncio.sleep(3600)
         return sum(ord(character) % 2 == 0 for character in text) / max(len(text), 1)
 
 
@@ -134,21 +153,24 @@ def collector_for(policy, problem):
     env = Talk if problem.prompt == "4" else Even
     agent = Agent(policy, env(policy.decode, problem), context=Segments(3))
     budget = BUDGETS.get(problem.prompt, 1)
-    search = Selective(budget=budget, warmup=2, max_concurrency=2)
+    search = Selective(budget=budget, warmup=2, max_concurrency=1)
     return Recording(agent, critic=Critic.constant(0.4), search=search)
 
 
 async def generate(args, sample, sampling_params=None, evaluation=False):
-    """The hook over ``collector_for``; made at the first call, like a user's."""
-    global _HOOK
-    if _HOOK is None:
-        from focus_adapter_slime import make_generate
-
-        _HOOK = make_generate(collector_for)
-    return await _HOOK(args, sample, sampling_params, evaluation=evaluation)
+    """The hook over ``collector_for``, made at the first call."""
+    return await hook("make_generate")(args, sample, sampling_params, evaluation=evaluation)
 
 
-_HOOK = None
+async def evaluate(args, sample, sampling_params=None, evaluation=True):
+    """The evaluation's hook over ``collector_for``."""
+    return await hook("make_evaluate")(args, sample, sampling_params, evaluation=evaluation)
+
+
+@functools.cache
+def hook(make):
+    """What the package makes for ``collector_for``."""
+    return getattr(focus_adapter_slime, make)(collector_for)
 
 
 def records_of(samples, *, merge):
@@ -158,19 +180,20 @@ def records_of(samples, *, merge):
     return [record for prompt in prompts for record in export(KEPT[prompt])]
 
 
-def rolled_out(slime, router, *, merge, empty=True, **changes):
+def rolled_out(slime, router, *, merge, prompts=(*PROMPTS, FAILS), **changes):
     """Arguments, and one rollout step's samples: uneven trees, and one that trains nothing."""
-    prompts = [*PROMPTS, FAILS] if empty else PROMPTS
     count = len(prompts)
     args = make_args(
         sglang_router_ip="127.0.0.1",
         sglang_router_port=router.port,
         hf_checkpoint=router.model,
         focus_merge=merge,
-        global_batch_size=count,
-        rollout_batch_size=count,
-        over_sampling_batch_size=count,
-        **changes,
+        **{
+            "global_batch_size": count,
+            "rollout_batch_size": count,
+            "over_sampling_batch_size": count,
+            **changes,
+        },
     )
     KEPT.clear()
     groups = slime.generate_rollout(args, [slime.sample(prompt=each) for each in prompts])
@@ -263,18 +286,23 @@ def _log_probs(rank, learner):
 
 
 def train_locally(records, learner, rollouts):
-    """Loss and gradient of the local trainer: sums over tokens, divided by the rollouts."""
+    """Loss, gradient and clipped tokens of the local trainer: sums, divided by the rollouts."""
     from focus_adapter_local import to_item
 
     learner.drop_gradient()
-    _, loss = learner.forward_backward([to_item(each) for each in records], learner.config.loss)
-    return loss / rollouts, flat(learner) / rollouts
+    items, bounds = [to_item(each) for each in records], learner.config.loss
+    logprobs, loss = learner.forward_backward(items, bounds)
+    behaviour = np.concatenate([item.logprobs[item.mask] for item in items])
+    ratio = np.exp(np.concatenate(logprobs) - behaviour)
+    low, high = bounds.clip_low_threshold, bounds.clip_high_threshold
+    clipped = int(((ratio < low) | (ratio > high)).sum())
+    return loss / rollouts, flat(learner) / rollouts, clipped
 
 
 def gap(found, wanted):
     """Distance of two gradients, relative to the wanted one's norm."""
     norm = float(wanted.norm())
-    assert norm > 1e-3, norm
+    assert norm > 1e-3, f"a gradient of norm {norm} shows nothing"
     return float((found - wanted).norm()) / norm
 
 

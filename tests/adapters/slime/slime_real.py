@@ -5,7 +5,6 @@ installed is replaced by empty modules; Megatron always is, by one that says tha
 rank but for data parallelism, whose size is ``args.dp_size``. Ray's object store is a copy.
 """
 
-import asyncio
 import contextlib
 import copy
 import importlib
@@ -14,6 +13,7 @@ import importlib.util
 import pickle
 import sys
 import types
+import warnings
 
 import attrs
 import torch
@@ -42,7 +42,8 @@ class _Empty(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return _thing(name)
+        below = f"{self.__name__}.{name}"
+        return importlib.import_module(below) if below in _filling() else _thing(name)
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -60,14 +61,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Empty(spec.name)
 
     def exec_module(self, module):
-        filling = {
-            "ray": _fill_ray,
-            "sglang_router": _fill_router,
-            "megatron.core.mpu": _fill_groups,
-            "megatron.core.fusions.fused_cross_entropy": _fill_fused,
-        }.get(module.__name__)
-        if filling:
-            filling(module)
+        _filling().get(module.__name__, lambda module: None)(module)
+
+
+def _filling():
+    """What an empty module needs nevertheless."""
+    return {
+        "ray": _fill_ray,
+        "sglang_router": _fill_router,
+        "megatron.core.mpu": _fill_groups,
+        "megatron.core.fusions.fused_cross_entropy": _fill_fused,
+    }
 
 
 def _fill_ray(ray):
@@ -111,30 +115,39 @@ def _missing(name):
 
 
 @contextlib.contextmanager
+def empty_modules():
+    """Import what is missing as empty modules; their names."""
+    roots = {*ALWAYS, *filter(_missing, IF_MISSING)}
+    finder = _Finder(roots)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield roots
+    finally:
+        sys.meta_path.remove(finder)
+
+
+@contextlib.contextmanager
 def real_slime(source):
     """``RealSlime`` over a checkout; what it imported is forgotten afterwards."""
     import torch.distributed as dist
 
-    roots = {*ALWAYS, *filter(_missing, IF_MISSING)}
-    before, finder = set(sys.modules), _Finder(roots)
-    sys.path.insert(0, str(source))
-    sys.meta_path.insert(0, finder)
-    stance = torch.compiler.set_stance("force_eager")
-    own = not dist.is_initialized()
-    if own:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        with stance:
-            yield RealSlime.load()
-    finally:
-        _stop_loop()
-        if own:
-            dist.destroy_process_group()
-        sys.meta_path.remove(finder)
-        sys.path.remove(str(source))
-        for name in set(sys.modules) - before:
-            if name.split(".")[0] in (*roots, "slime"):
-                del sys.modules[name]
+    before = set(sys.modules)
+    with contextlib.ExitStack() as stack:
+        roots = stack.enter_context(empty_modules())
+        sys.path.insert(0, str(source))
+        stack.callback(sys.path.remove, str(source))
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            stack.callback(dist.destroy_process_group)
+        stack.callback(_stop_loop)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what Slime imports
+            loaded = RealSlime.load()
+        yield loaded
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in (*roots, "slime"):
+            del sys.modules[name]
 
 
 def _stop_loop():
@@ -215,6 +228,15 @@ class RealSlime:
         output = self.rollout.generate_rollout(args, 0, _Source(args, prompts))
         return output.samples
 
+    def evaluate(self, args, **dataset):
+        """Slime's evaluation of one data set, and what its logger makes of it."""
+        config = importlib.import_module("slime.utils.eval_config").EvalDatasetConfig(**dataset)
+        args.eval_datasets = [config]
+        type(self.rollout.GenerateState).clear_instances(self.rollout.GenerateState)
+        output = self.rollout.generate_rollout(args, 0, None, evaluation=True)
+        logged = self._logger("log_eval_rollout_data")(0, args, output.data, {})
+        return output.data[config.name], logged
+
     def flatten(self, groups):
         made = self._manager(
             types.SimpleNamespace(
@@ -226,21 +248,15 @@ class RealSlime:
         )
         return self.manager._get_rollout_data(made, rollout_id=0)[0]
 
-    def generate(self, args, sample, params, *, evaluation=False):
-        """What runs one sample's hook, in a loop of its own."""
-        type(self.rollout.GenerateState).clear_instances(self.rollout.GenerateState)
-        return asyncio.run(
-            self.rollout.generate_and_rm(args, sample, params, evaluation=evaluation)
-        )
-
     def log_samples(self, args, samples):
         """The rollout's logger."""
+        self._logger("log_rollout_data")(0, args, samples, {}, 1.0)
+
+    def _logger(self, name):
         try:
-            module = importlib.import_module("slime.observability.rollout_metrics")
+            return getattr(importlib.import_module("slime.observability.rollout_metrics"), name)
         except ImportError:
-            module = importlib.import_module("slime.ray.rollout")
-        log = getattr(module, "log_rollout_data", None) or module._log_rollout_data
-        log(0, args, samples, {}, 1.0)
+            return getattr(importlib.import_module("slime.ray.rollout"), f"_{name}")
 
     # From samples to the trainer's batch
 
