@@ -1,8 +1,11 @@
 """Trees through Slime's stages and through the local trainer: what the tests of both share."""
 
+import asyncio
+import functools
 from argparse import Namespace
 
 import attrs
+import focus_adapter_slime
 import numpy as np
 import torch
 
@@ -12,8 +15,8 @@ from focus_core.export import export_actor, export_merged
 PROMPTS = ("SUM 2+3", "4", "A LONGER QUESTION: 17*23")
 BUDGETS = {"SUM 2+3": 5, "4": 1, "A LONGER QUESTION: 17*23": 2}
 """Transitions after the warm-up, so that the trees are uneven."""
-FAILS = "NO GRADE"
-"""A prompt whose tree fails."""
+FAILS, HANGS = "NO GRADE", "GRADED FOR EVER"
+"""Prompts whose trees fail, and do not end."""
 
 
 def make_args(**changes):
@@ -21,6 +24,8 @@ def make_args(**changes):
     values = {
         "advantage_estimator": "grpo",
         "allgather_cp": False,
+        "apply_chat_template": False,
+        "apply_chat_template_kwargs": {},
         "balance_by_flops": False,
         "balance_data": False,
         "calculate_per_token_loss": False,
@@ -32,11 +37,15 @@ def make_args(**changes):
         "custom_generate_function_path": "tests.adapters.slime.slime_kit.generate",
         "custom_pg_loss_reducer_function_path": "focus_adapter_slime.sum_policy_tokens",
         "custom_reward_post_process_path": "focus_adapter_slime.preserve_advantages",
+        "custom_eval_rollout_log_function_path": None,
         "custom_rm_path": None,
         "custom_rollout_log_function_path": None,
         "dp_size": 1,
         "dynamic_sampling_filter_path": None,
         "entropy_coef": 0.0,
+        "eval_datasets": None,
+        "eval_max_prompt_len": None,
+        "eval_reward_key": None,
         "eps_clip": 0.2,
         "eps_clip_c": None,
         "eps_clip_high": 0.2,
@@ -53,6 +62,7 @@ def make_args(**changes):
         "loss_type": "policy_loss",
         "mask_offpolicy_in_partial_rollout": False,
         "max_tokens_per_gpu": 64,
+        "multimodal_keys": None,
         "n_samples_per_prompt": 1,
         "normalize_advantages": False,
         "over_sampling_batch_size": len(PROMPTS),
@@ -110,6 +120,8 @@ class Even(ReplyEnv):
     async def grade(self, text):
         if self.problem.prompt == FAILS:
             raise RuntimeError("the grader died")
+        if self.problem.prompt == HANGS:
+            await asyncio.sleep(3600)
         return sum(ord(character) % 2 == 0 for character in text) / max(len(text), 1)
 
 
@@ -146,16 +158,19 @@ def collector_for(policy, problem):
 
 
 async def generate(args, sample, sampling_params=None, evaluation=False):
-    """The hook over ``collector_for``; made at the first call, like a user's."""
-    global _HOOK
-    if _HOOK is None:
-        from focus_adapter_slime import make_generate
-
-        _HOOK = make_generate(collector_for)
-    return await _HOOK(args, sample, sampling_params, evaluation=evaluation)
+    """The hook over ``collector_for``, made at the first call."""
+    return await hook("make_generate")(args, sample, sampling_params, evaluation=evaluation)
 
 
-_HOOK = None
+async def evaluate(args, sample, sampling_params=None, evaluation=True):
+    """The evaluation's hook over ``collector_for``."""
+    return await hook("make_evaluate")(args, sample, sampling_params, evaluation=evaluation)
+
+
+@functools.cache
+def hook(make):
+    """What the package makes for ``collector_for``."""
+    return getattr(focus_adapter_slime, make)(collector_for)
 
 
 def records_of(samples, *, merge):

@@ -5,7 +5,6 @@ installed is replaced by empty modules; Megatron always is, by one that says tha
 rank but for data parallelism, whose size is ``args.dp_size``. Ray's object store is a copy.
 """
 
-import asyncio
 import contextlib
 import copy
 import importlib
@@ -229,6 +228,15 @@ class RealSlime:
         output = self.rollout.generate_rollout(args, 0, _Source(args, prompts))
         return output.samples
 
+    def evaluate(self, args, **dataset):
+        """Slime's evaluation of one data set, and what its logger makes of it."""
+        config = importlib.import_module("slime.utils.eval_config").EvalDatasetConfig(**dataset)
+        args.eval_datasets = [config]
+        type(self.rollout.GenerateState).clear_instances(self.rollout.GenerateState)
+        output = self.rollout.generate_rollout(args, 0, None, evaluation=True)
+        logged = self._logger("log_eval_rollout_data")(0, args, output.data, {})
+        return output.data[config.name], logged
+
     def flatten(self, groups):
         made = self._manager(
             types.SimpleNamespace(
@@ -240,21 +248,15 @@ class RealSlime:
         )
         return self.manager._get_rollout_data(made, rollout_id=0)[0]
 
-    def generate(self, args, sample, params, *, evaluation=False):
-        """What runs one sample's hook, in a loop of its own."""
-        type(self.rollout.GenerateState).clear_instances(self.rollout.GenerateState)
-        return asyncio.run(
-            self.rollout.generate_and_rm(args, sample, params, evaluation=evaluation)
-        )
-
     def log_samples(self, args, samples):
         """The rollout's logger."""
+        self._logger("log_rollout_data")(0, args, samples, {}, 1.0)
+
+    def _logger(self, name):
         try:
-            module = importlib.import_module("slime.observability.rollout_metrics")
+            return getattr(importlib.import_module("slime.observability.rollout_metrics"), name)
         except ImportError:
-            module = importlib.import_module("slime.ray.rollout")
-        log = getattr(module, "log_rollout_data", None) or module._log_rollout_data
-        log(0, args, samples, {}, 1.0)
+            return getattr(importlib.import_module("slime.ray.rollout"), f"_{name}")
 
     # From samples to the trainer's batch
 

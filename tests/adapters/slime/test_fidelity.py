@@ -9,6 +9,7 @@ Ray, SGLang and the like are used if they are installed and replaced by empty mo
 """
 
 import copy
+import json
 import os
 import re
 import subprocess
@@ -19,7 +20,17 @@ import pytest
 
 from tests.adapters.slime import slime_checks as checks
 from tests.adapters.slime.slime_double import OldSlime, Slime, Status
-from tests.adapters.slime.slime_kit import gap, perturb, rolled_out, same, train
+from tests.adapters.slime.slime_kit import (
+    HANGS,
+    PROMPTS,
+    gap,
+    hook,
+    make_args,
+    perturb,
+    rolled_out,
+    same,
+    train,
+)
 from tests.adapters.slime.slime_real import real_slime
 
 SOURCE = os.environ.get("SLIME_SRC")
@@ -90,6 +101,59 @@ def test_both_loops_generate_the_same(real, router):
         assert one == other
 
 
+def test_the_loop_calls_off_what_it_asked_for_too_much(real, router):
+    """Slime asks for a fourth tree, needs three, and aborts: the hook ends the one that hangs."""
+    counts = hook("make_generate").counts
+    before = counts["aborted_trees"]
+    options = {"rollout_batch_size": len(PROMPTS), "global_batch_size": len(PROMPTS)}
+    _, samples = rolled_out(real, router, merge=True, prompts=(HANGS, *PROMPTS), **options)
+    assert {sample.prompt for sample in samples} == set(PROMPTS)
+    assert counts["aborted_trees"] == before + 1
+
+
+def test_a_dumped_rollout_trains_the_same(real, router):
+    """``--load-debug-rollout-data`` reads samples back from their dictionaries."""
+    args, samples = rolled_out(real, router, merge=True)
+    again = [real.Sample.from_dict(copy.deepcopy(sample.to_dict())) for sample in samples]
+    assert again == samples
+    assert real.convert(args, again) == real.convert(args, samples)
+
+
+def test_evaluation_gets_outcomes(real, router, tmp_path):
+    """Slime's evaluation: one sample per prompt and repetition, rewarded with what it scored."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"text": each, "label": ""}) + "\n" for each in PROMPTS))
+    args = make_args(
+        sglang_router_ip="127.0.0.1", sglang_router_port=router.port, hf_checkpoint=router.model
+    )
+    found, logged = real.evaluate(
+        args,
+        name="even",
+        path=str(path),
+        input_key="text",
+        label_key="label",
+        metadata_key="metadata",
+        n_samples_per_eval_prompt=2,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=-1,
+        max_response_len=12,
+        custom_generate_function_path="tests.adapters.slime.slime_kit.evaluate",
+    )
+    assert [sample.index for sample in found["samples"]] == list(range(2 * len(PROMPTS)))
+    for sample, reward in zip(found["samples"], found["rewards"], strict=True):
+        own = [
+            token
+            for token, mask in zip(
+                sample.tokens[-sample.response_length :], sample.loss_mask, strict=True
+            )
+            if mask
+        ]
+        text = router.tokenizer.decode(own)
+        assert reward == sum(ord(each) % 2 == 0 for each in text) / len(text)
+    assert logged["eval/even"] == pytest.approx(sum(found["rewards"]) / len(found["rewards"]))
+
+
 def test_samples_have_what_the_double_has(real):
     """Every field of the double exists, with the same default."""
     double = double_of(real)
@@ -113,8 +177,8 @@ def test_the_plugin_contracts_of_slime_hold(real, router):
         "SLIME_CONTRACT_CUSTOM_REWARD_POST_PROCESS_PATH": "focus_adapter_slime.preserve_advantages",
     }
     passed = []
-    for hook in ("generate", "evaluate"):
-        environment["SLIME_CONTRACT_CUSTOM_GENERATE_FUNCTION_PATH"] = f"{CONTRACT}.{hook}"
+    for name in ("generate", "evaluate"):
+        environment["SLIME_CONTRACT_CUSTOM_GENERATE_FUNCTION_PATH"] = f"{CONTRACT}.{name}"
         options = ["-q", "-p", CONTRACT, "-p", "no:cacheprovider", str(folder)]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options],

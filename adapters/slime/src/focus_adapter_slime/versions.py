@@ -104,7 +104,8 @@ def generate_state() -> Any:
     """The state of Slime's own rollout loop; ``None`` until that loop made it."""
     module = sys.modules.get("slime.rollout.sglang_rollout")
     state_type = getattr(module, "GenerateState", None)
-    return getattr(type(state_type), "_instances", {}).get(state_type)
+    # Of the metaclass, until Slime's clear_instances gives the class an attribute of its own.
+    return getattr(state_type, "_instances", {}).get(state_type)
 
 
 def is_aborting() -> bool:
