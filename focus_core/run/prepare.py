@@ -80,6 +80,7 @@ def prepare(
     trainer_options: Mapping[str, Any],
     *,
     evaluation_only: bool = False,
+    own_loop: bool = False,
 ) -> Prepared:
     """Look everything up and read the problems, before any model loads.
 
@@ -88,6 +89,7 @@ def prepare(
         config: What was asked for.
         trainer_options: Added to the trainer's settings where it has such options.
         evaluation_only: ``config.problems`` are to be measured on; by default the held-out ones.
+        own_loop: The trainer is one that runs its own loop.
 
     Raises:
         UsageError: A name, option, value or file is wrong.
@@ -117,7 +119,7 @@ def prepare(
         per_step = config.problems_per_step or defaults.problems_per_step
         steps = math.ceil(config.epochs * len(problems) / per_step)
         config = attrs.evolve(config, steps=steps)
-    trainer = open_trainer(plugins, config, trainer_options)
+    trainer = open_trainer(plugins, config, trainer_options, own_loop=own_loop)
     try:  # so that a wrong option stops the run before it starts
         collector_for(cast("Policy", _Nobody()), problems[0])
     except UsageError:
@@ -195,13 +197,21 @@ def collectors_of(task: Task, config: RunConfig) -> CollectorFor:
     return collector_for
 
 
-def open_trainer(plugins: Plugins, config: RunConfig, options: Mapping[str, Any]) -> Trainer:
+def open_trainer(
+    plugins: Plugins, config: RunConfig, options: Mapping[str, Any], *, own_loop: bool = False
+) -> Trainer:
     """The trainer with its settings, and with those of the further options that it has.
 
     Raises:
         UsageError: A name, option or value is wrong.
     """
-    known = options_of(resolve(plugins.find("trainer", config.trainer)))
+    spec = plugins.find("trainer", config.trainer)
+    if "own-loop" in spec.capabilities and not own_loop:
+        raise UsageError(
+            f"trainer {config.trainer!r} runs its own loop, which only 'focus train' starts; "
+            "name another trainer"
+        )
+    known = options_of(resolve(spec))
     if "resume_from" in options and "resume_from" not in known:
         raise UsageError(f"trainer {config.trainer!r} cannot continue from a checkpoint")
     if "dry_run" in options and "dry_run" not in known:

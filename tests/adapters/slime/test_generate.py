@@ -247,10 +247,10 @@ def test_a_temperature_for_evaluation(router):
 
 
 class Endless(Parity):
-    """Earns a little with every reply and never ends."""
+    """Earns a little with every reply, answers it, and never ends."""
 
     async def step(self, reply):
-        return Transition(0.25)
+        return Transition(0.25, messages=({"role": "user", "content": "9"},))
 
 
 def test_a_rollout_that_was_cut_has_what_it_earned(router):
@@ -263,6 +263,12 @@ def test_a_rollout_that_was_cut_has_what_it_earned(router):
     made = call(make_evaluate(collecting), arguments(router))
     assert made.status is Sample.Status.TRUNCATED
     assert made.reward == 0.5
+    first, last = [body["output_ids"] for _, body in router.answers]
+    assert made.tokens[-len(last) :] == last, "what answers the last reply is not of the sample"
+    assert made.tokens == router.requests[1]["input_ids"] + last
+    between = [0] * (made.response_length - len(first) - len(last))
+    assert between
+    assert made.loss_mask == [1] * len(first) + between + [1] * len(last)
 
 
 def test_a_failed_evaluation_is_no_number(router):

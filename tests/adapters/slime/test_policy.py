@@ -100,7 +100,9 @@ def test_ids_and_log_probabilities_are_the_model_s(policy_of, router):
 
 
 def test_n_samples_are_n_requests_of_one_prompt(policy_of, router):
-    found = sample(policy_of(), n=3)
+    found = sample(policy_of(seeded=True), n=3, seed=2**31 - 2)
+    seeds = [body["sampling_params"]["sampling_seed"] for body in router.requests]
+    assert sorted(seeds) == [0, 2**31 - 2, 2**31 - 1], "each its own"
     assert len(found) == len(router.requests) == 3
     assert len({tuple(body["input_ids"]) for body in router.requests}) == 1
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import attrs
-import numpy as np
 
 from focus_adapter_slime.host import Host, open_host
 from focus_adapter_slime.policy import RouterPolicy
@@ -20,6 +19,7 @@ from focus_adapter_slime.trees import (
     check_sampling,
     collect_tree,
     problem_of,
+    whole_rollout,
 )
 from focus_adapter_slime.versions import is_aborting
 from focus_core.agent.rollout import Rollout
@@ -27,7 +27,7 @@ from focus_core.agent.workspace import Workspace
 from focus_core.collect import Collection, Collector
 from focus_core.errors import UsageError
 from focus_core.export import export_actor, export_critic, export_merged
-from focus_core.records import ActorRecord, Problem, Span
+from focus_core.records import Problem
 from focus_core.run.evaluate import unbranched
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
@@ -153,7 +153,7 @@ class _Hook:
         assert self._streak is not None  # set with the host
         return self._host, self._streak
 
-    def _collector(self, host: Host, policy: RouterPolicy, problem: Problem) -> Collector:
+    def _collector(self, policy: RouterPolicy, problem: Problem) -> Collector:
         collector = self.collector_for(policy, problem)
         if not isinstance(collector, Collector):
             raise UsageError(f"collector_for returned {type(collector).__name__}, not a Collector")
@@ -165,7 +165,7 @@ class _Hook:
         problem, policy = problem_of(sample), host.policy(sample)
         self.counts["trees"] += 1
         try:
-            collector = self._collector(host, policy, problem)
+            collector = self._collector(policy, problem)
             check_sampling(collector, args)
             collection = await self._collected(host, collector, problem, sample, sampling_params)
             if isinstance(collection, Exception):
@@ -188,7 +188,8 @@ class _Hook:
         records = export(collection)
         self.counts["samples"] += len(records)
         self.counts["empty_trees"] += not records
-        samples = to_samples(records, sample, host.tokenizer, type(sample))
+        with host.lock:
+            samples = to_samples(records, sample, host.tokenizer, type(sample))
         returns = collection.returns
         for made in samples:
             if hasattr(made, "weight_versions"):
@@ -253,7 +254,7 @@ class _Hook:
         self.counts["evaluations"] += 1
         try:
             collector = unbranched(
-                self._collector(host, policy, problem), 1, host.settings.eval_temperature
+                self._collector(policy, problem), 1, host.settings.eval_temperature
             )
             found = await self._collected(host, collector, problem, sample, sampling_params)
         finally:
@@ -266,32 +267,13 @@ class _Hook:
         tree = found.tree
         leaf = max(tree.edges())
         rollout = Rollout(tree, leaf)
-        made = to_sample(_whole(found, leaf), sample, host.tokenizer, type(sample))
+        with host.lock:
+            made = to_sample(whole_rollout(found, leaf), sample, host.tokenizer, type(sample))
         if hasattr(made, "weight_versions"):
             made.weight_versions = list(policy.weight_versions)
         if not rollout.done and hasattr(type(sample), "Status"):
             made.status = type(sample).Status.TRUNCATED
         return made
-
-
-def _whole(collection: Collection, leaf: int) -> ActorRecord:
-    """A rollout's last sequence, with its return on every generated token."""
-    tree = collection.tree
-    reward = Rollout(tree, leaf).reward
-    first, *path = [*tree.sequence(tree.parent[leaf]), leaf]
-    tokens = [tree.rendered(first)]
-    logprobs, spans = [np.zeros(len(tokens[0]), np.float32)], []
-    at = len(tokens[0])
-    for node in path:
-        sampled, own = tree.generated(node)
-        rendered = tree.rendered(node)[: None if node != leaf else 0]
-        tokens += [sampled, rendered]
-        logprobs += [own, np.zeros(len(rendered), np.float32)]
-        if len(sampled):
-            spans.append(Span(at, at + len(sampled), reward, node, tree.parent[node]))
-        at += len(sampled) + len(rendered)
-    metadata = {"group_index": collection.group_index, "problem": collection.problem.id}
-    return ActorRecord(np.concatenate(tokens), np.concatenate(logprobs), tuple(spans), metadata)
 
 
 def _number(sample: Any) -> int:

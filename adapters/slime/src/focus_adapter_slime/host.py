@@ -30,12 +30,14 @@ class Host:
         settings: Of the custom configuration.
         tokenizer: Of the model that is trained.
         reading: What its profile says.
+        lock: Held while the tokenizer is in use: graders may decode in threads.
     """
 
     args: Any
     settings: Settings
     tokenizer: Any
     reading: Reading
+    lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     @property
     def deterministic(self) -> bool:
@@ -62,6 +64,7 @@ class Host:
             requests=settings.requests,
             headers=headers,
             aborting=is_aborting,
+            lock=self.lock,
         )
 
 

@@ -42,6 +42,7 @@ class RouterPolicy:
         requests: Most requests at a time in one event loop.
         headers: Sent with every request.
         aborting: Whether the rollout is being called off.
+        lock: Held while the tokenizer is in use, as it is not thread-safe; for those who share one.
 
     Attributes:
         end_tokens: Ids that end a turn.
@@ -68,6 +69,7 @@ class RouterPolicy:
         requests: int = 512,
         headers: Mapping[str, str] | None = None,
         aborting: Callable[[], bool] = lambda: False,
+        lock: threading.Lock | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.reading = reading or read_profile(tokenizer, profile, model)
@@ -85,7 +87,7 @@ class RouterPolicy:
             headers=headers or {},
             aborting=aborting,
         )
-        self._lock = threading.Lock()  # tokenizers are not thread-safe
+        self._lock = lock or threading.Lock()
 
     @property
     def version(self) -> str:

@@ -10,13 +10,15 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import attrs
+import numpy as np
 
 from focus_adapter_slime.errors import AbortedError
+from focus_core.agent.rollout import Rollout
 from focus_core.collect import Collection, Collector
 from focus_core.errors import DeadlineError, UsageError
-from focus_core.records import Problem
+from focus_core.records import ActorRecord, Problem, Span
 
-__all__ = ["Streak", "called_off", "check_sampling", "collect_tree", "problem_of"]
+__all__ = ["Streak", "called_off", "check_sampling", "collect_tree", "problem_of", "whole_rollout"]
 
 T = TypeVar("T")
 _LOG = logging.getLogger("focus_adapter_slime")
@@ -78,6 +80,26 @@ async def collect_tree(
         return await collector.collect(
             problem, group_index=group_index, key=key, workspace=workspace, fail_fast=fail_fast
         )
+
+
+def whole_rollout(collection: Collection, leaf: int) -> ActorRecord:
+    """A rollout's last sequence, with its return on every generated token."""
+    tree = collection.tree
+    reward = Rollout(tree, leaf).reward
+    first, *path = [*tree.sequence(tree.parent[leaf]), leaf]
+    tokens = [tree.rendered(first)]
+    logprobs, spans = [np.zeros(len(tokens[0]), np.float32)], []
+    at = len(tokens[0])
+    for node in path:
+        sampled, own = tree.generated(node)
+        rendered = tree.rendered(node)[: None if node != leaf else 0]
+        tokens += [sampled, rendered]
+        logprobs += [own, np.zeros(len(rendered), np.float32)]
+        if len(sampled):
+            spans.append(Span(at, at + len(sampled), reward, node, tree.parent[node]))
+        at += len(sampled) + len(rendered)
+    metadata = {"group_index": collection.group_index, "problem": collection.problem.id}
+    return ActorRecord(np.concatenate(tokens), np.concatenate(logprobs), tuple(spans), metadata)
 
 
 async def called_off(
