@@ -27,8 +27,6 @@ from tests.adapters.slime.slime_kit import (
 WITHIN = 1e-5
 SPLITS = ({"max_tokens_per_gpu": 4096}, {"max_tokens_per_gpu": 48}, {"dp_size": 2})
 """One micro-batch, several, and several on two ranks."""
-FIGURES = []
-"""What was measured, for people: a line each."""
 
 
 def gradient_is_the_local_trainers(slime, router, learner):
@@ -46,7 +44,7 @@ def gradient_is_the_local_trainers(slime, router, learner):
             found = train(slime, changed(args, **split), copy.deepcopy(samples), learner)
             distance, off = gap(found.gradient, wanted), abs(found.loss - loss)
             batches = sum(sum(rank["num_microbatches"]) for rank in found.ranks)
-            FIGURES.append(
+            print(
                 f"{'several spans' if merge else 'one span'} per sample, {split}: {len(samples)} "
                 f"samples, {batches} micro-batches, {clipped} tokens clipped: relative gap of the "
                 f"gradient {distance:.1e}, gap of the loss {off:.1e}"

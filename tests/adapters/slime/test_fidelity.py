@@ -3,9 +3,10 @@
 Needs a checkout of THUDM/slime (main, v0.3.1 or v0.3.0), and no GPU and nothing else of Slime's::
 
     git clone https://github.com/THUDM/slime /somewhere && git -C /somewhere checkout v0.3.1
-    SLIME_SRC=/somewhere python -m pytest tests/adapters/slime/test_fidelity.py
+    SLIME_SRC=/somewhere python -m pytest -rP tests/adapters/slime/test_fidelity.py
 
-Ray, SGLang and the like are used if they are installed and replaced by empty modules otherwise.
+``-rP`` shows the figures. Ray, SGLang and the like are used if they are installed and replaced by
+empty modules otherwise.
 """
 
 import copy
@@ -85,7 +86,9 @@ def test_the_double_does_what_slime_does(merge, split, real, router, learner):
     for one, other in zip(ours.logged, theirs.logged, strict=True):
         assert one == pytest.approx(other)
     assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
-    assert gap(ours.gradient, theirs.gradient) < 1e-6
+    distance, off = gap(ours.gradient, theirs.gradient), abs(ours.loss - theirs.loss)
+    print(f"double against Slime: gap of the gradient {distance:.1e}, of the loss {off:.1e}")
+    assert distance < 1e-6
 
 
 def test_both_loops_generate_the_same(real, router):
@@ -177,9 +180,9 @@ def test_the_plugin_contracts_of_slime_hold(real, router):
         "SLIME_CONTRACT_CUSTOM_REWARD_POST_PROCESS_PATH": "focus_adapter_slime.preserve_advantages",
     }
     passed = []
-    for name in ("generate", "evaluate"):
+    for name, tests in (("evaluate", "."), ("generate", "test_plugin_generate_contracts.py")):
         environment["SLIME_CONTRACT_CUSTOM_GENERATE_FUNCTION_PATH"] = f"{CONTRACT}.{name}"
-        options = ["-q", "-p", CONTRACT, "-p", "no:cacheprovider", str(folder)]
+        options = ["-q", "-p", CONTRACT, "-p", "no:cacheprovider", str(folder / tests)]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options],
             cwd=SOURCE,
@@ -189,9 +192,10 @@ def test_the_plugin_contracts_of_slime_hold(real, router):
             timeout=280,
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        assert "skipped" not in done.stdout
         passed.append(int(re.search(r"(\d+) passed", done.stdout).group(1)))
-    assert min(passed) >= 20
-    checks.FIGURES.append(f"plug-in contract tests passed: {passed}")
+    assert passed[0] > passed[1] >= 4
+    print(f"plug-in contract tests passed: {passed[0]}, of them over our generate {passed[1]}")
 
 
 CONTRACT = "tests.adapters.slime.contract_hooks"

@@ -149,7 +149,7 @@ def sum_policy_tokens(
 def _check_context_parallel(size: int) -> None:
     """Refuse a response that is spread over ranks: by its setting, or by Megatron's groups."""
     try:
-        from megatron.core import mpu
+        from megatron.core import mpu  # type: ignore[import-not-found, unused-ignore]
     except ImportError:  # without Megatron there is nobody to share a sequence with
         pass
     else:
