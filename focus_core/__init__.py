@@ -79,6 +79,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "sinks": ("CriticSink", "JsonlDirectory"),
     "sources": ("DataWarning", "Row", "read_rows"),
     "specs": (
+        "CommandSpec",
         "ConverterSpec",
         "LaneSpec",
         "ObserverSpec",
@@ -87,7 +88,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "TrainerSpec",
     ),
     "task": ("CollectorFor", "Task", "TaskDefaults"),
-    "trainer": ("RunStatus", "Trainer"),
+    "trainer": ("LaunchPlan", "OwnLoop", "RunStatus", "Trainer"),
     "tree": ("Prefix", "Tree", "Values"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -105,6 +105,7 @@ from focus_core.sinks import JsonlDirectory as JsonlDirectory
 from focus_core.sources import DataWarning as DataWarning
 from focus_core.sources import Row as Row
 from focus_core.sources import read_rows as read_rows
+from focus_core.specs import CommandSpec as CommandSpec
 from focus_core.specs import ConverterSpec as ConverterSpec
 from focus_core.specs import LaneSpec as LaneSpec
 from focus_core.specs import ObserverSpec as ObserverSpec
@@ -114,6 +115,8 @@ from focus_core.specs import TrainerSpec as TrainerSpec
 from focus_core.task import CollectorFor as CollectorFor
 from focus_core.task import Task as Task
 from focus_core.task import TaskDefaults as TaskDefaults
+from focus_core.trainer import LaunchPlan as LaunchPlan
+from focus_core.trainer import OwnLoop as OwnLoop
 from focus_core.trainer import RunStatus as RunStatus
 from focus_core.trainer import Trainer as Trainer
 from focus_core.tree import Prefix as Prefix

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from focus_core.lanes import Lane
     from focus_core.trainer import Trainer
 
+COMMANDS = ("train", "collect", "eval", "view", "export", "plugins", "check", "new")
+"""The core's own, which no plug-in can replace: they are found without loading any."""
+
 
 def _actor() -> Lane:
     from focus_core.export import ACTOR

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         UpdateStarted,
     )
     from focus_core.specs import (
+        CommandSpec,
         ConverterSpec,
         LaneSpec,
         ObserverSpec,
@@ -86,6 +87,11 @@ class Hooks:
     @hookspec
     def focus_sandboxes(self) -> Sequence[SandboxSpec]:
         """Kinds of sandbox for code that a policy wrote."""
+        raise NotImplementedError
+
+    @hookspec
+    def focus_commands(self) -> Sequence[CommandSpec]:
+        """Commands this plug-in adds to ``focus``, looked up when the core has none of a name."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)

@@ -23,6 +23,7 @@ from focus_core.errors import PluginError, UnknownNameError, UsageError
 from focus_core.hookspecs import Hooks, new_manager
 from focus_core.options import build, closest
 from focus_core.specs import (
+    CommandSpec,
     ConverterSpec,
     LaneSpec,
     ObserverSpec,
@@ -51,6 +52,7 @@ _KINDS: Mapping[str, tuple[type[Spec], str]] = {
     "converter": (ConverterSpec, "focus-adapter-{}"),
     "observer": (ObserverSpec, "focus-observer-{}"),
     "sandbox": (SandboxSpec, "focus-adapter-{}"),
+    "command": (CommandSpec, "focus-adapter-{}"),
 }
 
 
@@ -123,6 +125,7 @@ class Plugins:
     _converters = cached_property(lambda self: self._collect("converter"))
     _observers = cached_property(lambda self: self._collect("observer"))
     _sandboxes = cached_property(lambda self: self._collect("sandbox"))
+    _commands = cached_property(lambda self: self._collect("command"))
 
     def _collect(self, kind: str) -> dict[str, tuple[Spec, str]]:
         kinds, found = _several(kind), dict[str, tuple[Spec, str]]()
@@ -139,6 +142,11 @@ class Plugins:
                     raise PluginError(
                         f"{owner}: focus_{kinds} returned a {type(spec).__name__}, "
                         f"not a {wanted.__name__}"
+                    )
+                if kind == "command" and spec.name in builtin.COMMANDS:
+                    raise PluginError(
+                        f"{owner} offers command {spec.name!r}, which is focus-core's own; "
+                        "give it another name, or set FOCUS_PLUGINS"
                     )
                 if spec.name in found:
                     raise PluginError(

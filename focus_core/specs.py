@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 __all__ = [
+    "CommandSpec",
     "ConverterSpec",
     "LaneSpec",
     "ObserverSpec",
@@ -53,7 +54,10 @@ class TaskSpec(Spec):
 
 
 class TrainerSpec(Spec):
-    """Offers a ``Trainer``. Capabilities: ``merges-spans``, ``tree-attention``, ``resumes``."""
+    """Offers a ``Trainer``. Capabilities: ``merges-spans``, ``tree-attention``, ``resumes``.
+
+    One that runs a loop of its own has the capability ``own-loop``, and offers an OwnLoop instead.
+    """
 
 
 class LaneSpec(Spec):
@@ -70,3 +74,7 @@ class ObserverSpec(Spec):
 
 class SandboxSpec(Spec):
     """Offers a coroutine function that opens a ``Sandbox``; its keyword parameters are options."""
+
+
+class CommandSpec(Spec):
+    """Offers ``focus NAME``: the factory is the command itself, a function annotated for Typer."""

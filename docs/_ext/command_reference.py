@@ -31,7 +31,7 @@ def _commands() -> Iterator[tuple[str, Any]]:
     """Every command by its full name; those of a group one by one."""
     from focus_core.cli import app
 
-    todo: list[tuple[str, Any]] = [("focus", typer.main.get_command(app))]
+    todo: list[tuple[str, Any]] = [("focus", typer.main.get_command(app)), *_of_plugins()]
     while todo:
         name, command = todo.pop(0)
         below = getattr(command, "commands", None)
@@ -39,6 +39,17 @@ def _commands() -> Iterator[tuple[str, Any]]:
             yield name, command
         else:
             todo = [(f"{name} {each}", inner) for each, inner in below.items()] + todo
+
+
+def _of_plugins() -> Iterator[tuple[str, Any]]:
+    """Those of this repository's distributions."""
+    from focus_core.plugins import load, resolve
+
+    for name, (spec, owner) in load().specs("command").items():
+        if owner.startswith("focus-adapter-"):
+            alone = typer.Typer(add_completion=False)
+            alone.command(name)(resolve(spec))
+            yield f"focus {name}", typer.main.get_command(alone)
 
 
 class Commands(SphinxDirective):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from focus_core.cli._common import guarded
+from focus_core.cli._common import guarded, load_plugins
 from focus_core.cli.check import check
 from focus_core.cli.collect import collect
 from focus_core.cli.evaluate import evaluate
@@ -29,8 +31,44 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+class Commands(TyperGroup):
+    """The core's commands; a plug-in's is looked up only when no such command is the core's."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the first word names."""
+        name, *rest = args
+        if name in self.commands or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        return name, _plugged(name, self.commands), rest
+
+
+@guarded
+def _plugged(name: str, own: Collection[str]) -> Any:
+    """A plug-in's command.
+
+    Raises:
+        UnknownNameError: Nobody has one of that name.
+    """
+    from focus_core.errors import UnknownNameError
+    from focus_core.options import closest
+    from focus_core.plugins import resolve
+
+    plugins = load_plugins()
+    known = plugins.specs("command")
+    if name not in known:
+        raise UnknownNameError(
+            f"no command {name!r}{closest(name, [*own, *known])}; 'focus --help' lists the core's, "
+            "'focus plugins' those of plug-ins"
+        )
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(guarded(resolve(plugins.find("command", name))))
+    return typer.main.get_command(alone)
+
+
 app = typer.Typer(
     name="focus",
+    cls=Commands,
+    epilog="Plug-ins add commands: 'focus plugins' lists them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -84,13 +84,13 @@ def checkpoint_of(name: str) -> str:
     return name
 
 
-def guarded(command: Callable[P, None]) -> Callable[P, None]:
+def guarded(command: Callable[P, T]) -> Callable[P, T]:
     """Turn errors into one line on stderr and an exit code; a plug-in's bug keeps its traceback."""
 
     @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            command(*args, **kwargs)
+            return command(*args, **kwargs)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None

@@ -8,11 +8,11 @@ from focus_core.cli._common import JsonOption
 
 __all__ = ["plugins"]
 
-KINDS = ("task", "trainer", "lane", "converter", "observer", "sandbox")
+KINDS = ("task", "trainer", "lane", "converter", "observer", "sandbox", "command")
 
 
 def plugins(json: JsonOption = False) -> None:
-    """List what is installed: tasks, trainers, lanes, converters, observers, sandboxes."""
+    """List what plug-ins offer: tasks, trainers, lanes, converters, commands and more."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -276,6 +276,10 @@ def _train(
         raise UsageError(f"give --task; installed: {', '.join(plugins.specs('task')) or 'none'}")
     config = RunConfig(**asked)
     path = resume or run_dir or _new_directory(config)
+    spec, _ = plugins.specs("trainer").get(config.trainer, (None, ""))
+    if spec is not None and "own-loop" in spec.capabilities:
+        _launch(plugins, config, options, path, json)
+        return
     options |= {"checkpoint_dir": str((path / "checkpoints").resolve()), "seed": config.seed}
     if config.replay is not None:
         recording = Recording.open(Path(config.replay))
@@ -335,6 +339,25 @@ def _say_how_to_go_on(directory: Any, out: Any) -> None:
             f"nothing was saved (batches done: {made}); --save-every N saves after every N",
             file=out,
         )
+
+
+def _launch(plugins: Any, config: Any, options: dict[str, Any], path: Path, json: bool) -> None:
+    """Leave the run to a trainer that has a loop of its own."""
+    from focus_core.errors import UsageError
+    from focus_core.run.launching import prepare_launch
+
+    if json:
+        raise UsageError(
+            f"trainer {config.trainer!r} runs its own loop and reports in its own way; "
+            "leave --json out"
+        )
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"--run-dir {path} is not an empty directory; name another")
+    loop, plan = prepare_launch(plugins, config, options, path)
+    writable_directory(path, "--run-dir")
+    print(f"run directory: {path}", flush=True)
+    if code := loop.launch(plan):
+        raise typer.Exit(code)
 
 
 def _recorder(

@@ -25,7 +25,17 @@ from focus_core.search import BestFirst, Fifo, Independent, Search, Selective, T
 from focus_core.task import CollectorFor, Task, defaults_of
 from focus_core.trainer import Trainer
 
-__all__ = ["ORDERS", "RECIPES", "SEARCHES", "Prepared", "open_trainer", "prepare", "prepare_replay"]
+__all__ = [
+    "ORDERS",
+    "RECIPES",
+    "SEARCHES",
+    "Prepared",
+    "collectors_of",
+    "make_task",
+    "open_trainer",
+    "prepare",
+    "prepare_replay",
+]
 
 SEARCHES: Mapping[str, type[Any]] = {
     "selective": Selective,
@@ -70,6 +80,7 @@ def prepare(
     trainer_options: Mapping[str, Any],
     *,
     evaluation_only: bool = False,
+    own_loop: bool = False,
 ) -> Prepared:
     """Look everything up and read the problems, before any model loads.
 
@@ -78,6 +89,7 @@ def prepare(
         config: What was asked for.
         trainer_options: Added to the trainer's settings where it has such options.
         evaluation_only: ``config.problems`` are to be measured on; by default the held-out ones.
+        own_loop: The trainer is one that runs its own loop.
 
     Raises:
         UsageError: A name, option, value or file is wrong.
@@ -100,18 +112,14 @@ def prepare(
         held_out = _problems(task, eval_source)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
     held_out = _first(held_out, limit)
-    chosen = _chosen(config)
+    collector_for = collectors_of(task, config)
     shuffled = _named("order", config.order, ORDERS) is Shuffled
     order: Order = Shuffled(config.seed) if shuffled else Sequential()
     if config.epochs is not None:
         per_step = config.problems_per_step or defaults.problems_per_step
         steps = math.ceil(config.epochs * len(problems) / per_step)
         config = attrs.evolve(config, steps=steps)
-    trainer = open_trainer(plugins, config, trainer_options)
-
-    def collector_for(policy: Policy, problem: Problem) -> Collector:
-        return chosen(task.collector_for(policy, problem))
-
+    trainer = open_trainer(plugins, config, trainer_options, own_loop=own_loop)
     try:  # so that a wrong option stops the run before it starts
         collector_for(cast("Policy", _Nobody()), problems[0])
     except UsageError:
@@ -174,13 +182,36 @@ def make_task(plugins: Plugins, config: RunConfig) -> Task:
     return cast("Task", task)
 
 
-def open_trainer(plugins: Plugins, config: RunConfig, options: Mapping[str, Any]) -> Trainer:
+def collectors_of(task: Task, config: RunConfig) -> CollectorFor:
+    """The task's collectors, with what the configuration changes in them.
+
+    Raises:
+        UsageError: A name, option or value is wrong; an option of the task's own search or recipe
+            is checked with the first collector.
+    """
+    chosen = _chosen(config)
+
+    def collector_for(policy: Policy, problem: Problem) -> Collector:
+        return chosen(task.collector_for(policy, problem))
+
+    return collector_for
+
+
+def open_trainer(
+    plugins: Plugins, config: RunConfig, options: Mapping[str, Any], *, own_loop: bool = False
+) -> Trainer:
     """The trainer with its settings, and with those of the further options that it has.
 
     Raises:
         UsageError: A name, option or value is wrong.
     """
-    known = options_of(resolve(plugins.find("trainer", config.trainer)))
+    spec = plugins.find("trainer", config.trainer)
+    if "own-loop" in spec.capabilities and not own_loop:
+        raise UsageError(
+            f"trainer {config.trainer!r} runs its own loop, which only 'focus train' starts; "
+            "name another trainer"
+        )
+    known = options_of(resolve(spec))
     if "resume_from" in options and "resume_from" not in known:
         raise UsageError(f"trainer {config.trainer!r} cannot continue from a checkpoint")
     if "dry_run" in options and "dry_run" not in known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from focus_core.errors import UnknownNameError
+from focus_core.errors import UnknownNameError, UsageError
 from focus_core.options import closest, options_of
 from focus_core.plugins import Plugins, resolve
 from focus_core.testing.base import Contract
@@ -49,6 +49,10 @@ def contracts_of(
         )
     registered = "trainer" if kind == "policy" else kind
     spec = plugins.find(registered, name)
+    if "own-loop" in spec.capabilities:
+        raise UsageError(
+            f"trainer {name!r} runs its own loop and publishes no policy: there is nothing to check"
+        )
     given = dict(options or {})
 
     def make(**more: Any) -> Any:

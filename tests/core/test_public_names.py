@@ -11,19 +11,20 @@ from focus_core import testing
 
 NAMES = """
     ActorRecord Agent BadCall Batch BatchCollected BatchSource BestFirst BetaBernoulli Calibration
-    CollectedBatch Collection CollectionError Collector CollectorFor Context ConverterSpec Credit
-    Critic CriticError CriticRecord CriticSink DataError DataWarning DeadlineError Decisions
-    Dialect DirectBranchTd Env Execution ExecutionError Explained Failure Fifo FocusError FoldError
-    Folding Frontier Gaussian Generation GenerationError GradingError GroupCentered Hermes
-    Independent JsonlDirectory Lane LaneSpec Limits ObserverSpec Observers OffPolicyError Order
-    Parsed PluginError Policy PolicyEvaluated PolicyPublished Prefix PreparedPrompt Problem
-    ProcessExecution Progress QwenXml Recipe RecordError RecordsDelivered RefinedTd Reply ReplyEnv
-    Rollout Row RunFinished RunStarted RunStatus SamplingParams Sandbox SandboxResult SandboxSpec
-    Search Segments Selective Sequential Shifted Shuffled Span StaleBatchError StepFinished
-    StepReport Task TaskDefaults TaskSpec ThreadExecution TokenEntropy Tool ToolCall ToolEnv
-    ToolState Trainer TrainerError TrainerSpec Transition Tree TreeRecords Turn Turns
-    UnknownNameError UpdateStarted UsageError VLLMCritic Values Workspace check_batch
-    collect_records find_dialect hookimpl read_rows run_batches run_schedule shifted
+    CollectedBatch Collection CollectionError Collector CollectorFor CommandSpec Context
+    ConverterSpec Credit Critic CriticError CriticRecord CriticSink DataError DataWarning
+    DeadlineError Decisions Dialect DirectBranchTd Env Execution ExecutionError Explained Failure
+    Fifo FocusError FoldError Folding Frontier Gaussian Generation GenerationError GradingError
+    GroupCentered Hermes Independent JsonlDirectory Lane LaneSpec LaunchPlan Limits ObserverSpec
+    Observers OffPolicyError Order OwnLoop Parsed PluginError Policy PolicyEvaluated
+    PolicyPublished Prefix PreparedPrompt Problem ProcessExecution Progress QwenXml Recipe
+    RecordError RecordsDelivered RefinedTd Reply ReplyEnv Rollout Row RunFinished RunStarted
+    RunStatus SamplingParams Sandbox SandboxResult SandboxSpec Search Segments Selective Sequential
+    Shifted Shuffled Span StaleBatchError StepFinished StepReport Task TaskDefaults TaskSpec
+    ThreadExecution TokenEntropy Tool ToolCall ToolEnv ToolState Trainer TrainerError TrainerSpec
+    Transition Tree TreeRecords Turn Turns UnknownNameError UpdateStarted UsageError VLLMCritic
+    Values Workspace check_batch collect_records find_dialect hookimpl read_rows run_batches
+    run_schedule shifted
 """.split()  # noqa: SIM905  # a list of 75 strings is not read
 
 FIXED = """

@@ -106,7 +106,7 @@ class Reader:
     @staticmethod
     def small(words):
         """One thread for the embedded trainer: tests share the machine."""
-        others = {"bigram", "tinker", "--replay"} & {*words}
+        others = {"bigram", "slime", "tinker", "--replay"} & {*words}
         local = words[1] in ("train", "collect", "eval") and not others
         return ["--set", "trainer.threads=1"] if local and "--resume" not in words else []
 

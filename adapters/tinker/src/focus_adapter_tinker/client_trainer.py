@@ -14,10 +14,10 @@ from focus_adapter_tinker import _sdk
 from focus_adapter_tinker.datums import to_datum
 from focus_adapter_tinker.losses import SUMS, check_loss
 from focus_adapter_tinker.policy import SAMPLE_TIMEOUT, TinkerPolicy, load_tokenizer
-from focus_adapter_tinker.profiles import Reading, read_profile
 from focus_adapter_tinker.spoilt import check_answers, spoil
 from focus_adapter_tinker.update import Optimization
 from focus_adapter_tinker.usage import Usage
+from focus_core.agent.profiles import Reading, read_profile
 from focus_core.errors import OffPolicyError, TrainerError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from focus_adapter_tinker import _sdk
-from focus_adapter_tinker.profiles import Reading, read_profile, render
 from focus_adapter_tinker.usage import Usage
+from focus_core.agent.profiles import Reading, read_profile, render
 from focus_core.errors import DeadlineError, FocusError, GenerationError, TrainerError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
 from focus_core.tree.prefix import Prefix

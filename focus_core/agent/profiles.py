@@ -10,7 +10,7 @@ import attrs
 from focus_core.agent.dialects import DIALECTS
 from focus_core.errors import UnknownNameError, UsageError
 
-__all__ = ["PROFILES", "Reading", "read_profile"]
+__all__ = ["PROFILES", "Reading", "read_profile", "render"]
 
 _CHAT = ({"role": "user", "content": "1 2"},)
 _MARK = "QZX7"
