@@ -106,7 +106,6 @@ def test_the_configuration_that_is_shown_can_be_used():
 # With a collector of one's own ----------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.fixture
 def tiny_router():
     """The model that comes along, whose chat template knows system messages."""
@@ -114,6 +113,7 @@ def tiny_router():
         yield router
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_hooks_over_the_tinker_example_s_collector_make_samples(here, tiny_router, monkeypatch):
     for name in ("slime_math", "tinker_math"):
         monkeypatch.syspath_prepend(str(EXAMPLES / name))
