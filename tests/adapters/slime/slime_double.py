@@ -146,7 +146,7 @@ class Slime:
         calls = []
         for place, sample in enumerate(group):
             own = params.copy()
-            if args.sglang_enable_deterministic_inference:
+            if getattr(args, "sglang_enable_deterministic_inference", False):
                 own["sampling_seed"] = args.rollout_seed + place
             calls.append(self.generate(args, sample, own))
         return await asyncio.gather(*calls)

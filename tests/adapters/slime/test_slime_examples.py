@@ -20,6 +20,7 @@ from focus_core.run.prepare import collectors_of, make_task
 from focus_core.testing import RandomPolicy
 from tests.adapters.slime.checkout_kit import checkout
 from tests.adapters.slime.flags_kit import as_args, words_of
+from tests.adapters.slime.router_kit import Router
 from tests.adapters.slime.slime_double import Slime
 from tests.core.cli_kit import invoke
 
@@ -105,8 +106,15 @@ def test_the_configuration_that_is_shown_can_be_used():
 # With a collector of one's own ----------------------------------------------------------------
 
 
+@pytest.fixture
+def tiny_router():
+    """The model that comes along, whose chat template knows system messages."""
+    with Router(model="tiny") as router:
+        yield router
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_hooks_over_the_tinker_example_s_collector_make_samples(here, router, monkeypatch):
+def test_hooks_over_the_tinker_example_s_collector_make_samples(here, tiny_router, monkeypatch):
     for name in ("slime_math", "tinker_math"):
         monkeypatch.syspath_prepend(str(EXAMPLES / name))
     done = invoke(
@@ -120,7 +128,7 @@ def test_hooks_over_the_tinker_example_s_collector_make_samples(here, router, mo
     vars(args).update(
         {
             "sglang_router_ip": "127.0.0.1",
-            "sglang_router_port": router.port,
+            "sglang_router_port": tiny_router.port,
             "rollout_temperature": 1.0,
             "rollout_top_p": 1.0,
             "rollout_top_k": -1,
