@@ -145,7 +145,7 @@ class ClientTrainer:
             except Exception as error:
                 self._spoilt, self._lost = str(error), isinstance(error, LostUpdate)
                 raise
-            self.step += 1
+            self.step = batch.learner_step + 1
             trained = sum(datum.model_input.length for datum in batch.items)
             self.usage.count(requests=2, trained=trained)
             return {**metrics, **self.usage.close_row(str(batch.index))}
@@ -162,7 +162,11 @@ class ClientTrainer:
 
         async def save(limit: asyncio.Timeout) -> str:
             try:
-                async with _sdk.within(limit, f"saving the state {name!r} failed"):
+                async with _sdk.within(
+                    limit,
+                    f"saving the state {name!r} of step {self.step} failed, "
+                    "though it may have been saved",
+                ):
                     saved = await _sdk.call(
                         self.client, "save_state", name, ttl_seconds=self.checkpoint_ttl
                     )
