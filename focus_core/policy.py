@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
+import numpy as np
 
 from focus_core.errors import GenerationError
 
@@ -130,6 +131,8 @@ def check_generation(generation: Generation, *, max_tokens: int) -> None:
             f"stop_reason is {generation.stop_reason!r}; it must be 'stop' or 'length'"
         )
     check_tokens(tokens, "the policy returned")
+    if _within(logprobs, "fiu", _LOWEST, 1e-3):
+        return
     for position, logprob in enumerate(logprobs):
         if logprob is None or not math.isfinite(logprob) or not _LOWEST <= logprob <= 1e-3:
             raise GenerationError(
@@ -152,6 +155,8 @@ def check_tokens(tokens: Sequence[int], what: str) -> None:
     Raises:
         GenerationError: One is no integer from 0 to 2**31 - 1.
     """
+    if _within(tokens, "iu", 0, 2**31 - 1):
+        return
     for position, token in enumerate(tokens):
         try:
             fits = 0 <= operator.index(token) < 2**31
@@ -162,3 +167,18 @@ def check_tokens(tokens: Sequence[int], what: str) -> None:
                 f"{what} {token!r} as token {position} of {len(tokens)}; token ids are integers "
                 "from 0 to 2**31 - 1"
             )
+
+
+def _within(values: Sequence[Any], kinds: str, low: float, high: float) -> bool:
+    """Whether all are numbers of such a dtype kind in a range; ``False`` also if that is not clear.
+
+    A long reply is checked on the event loop, which a look at one number after the other holds up.
+    """
+    try:
+        found = np.asarray(values)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        return False
+    if found.ndim != 1 or found.dtype.kind not in kinds:
+        return False
+    numbers = found.astype(np.float64)
+    return bool(((low <= numbers) & (numbers <= high)).all())
