@@ -109,7 +109,7 @@ def kinds_of(route: str) -> tuple[str, ...]:
     """What can strike a route, or a result (``ROUTE.result``), besides any HTTP status."""
     if route.endswith(".result"):
         return ("drop", "timeout")
-    kinds = _DOOR
+    kinds: tuple[str, ...] = _DOOR
     if route in FUTURE_ROUTES:
         kinds += _RESULT
     if route in ("asample", "forward_backward"):
