@@ -150,7 +150,10 @@ def check_generation(
 
 
 def _checked_logprobs(logprobs: Sequence[float] | NDArray[np.float32]) -> NDArray[np.float32]:
-    column = _column(logprobs, "f", np.float32)
+    column = _column(logprobs, "f", "f")
+    if column is not None and column.dtype != np.float32:
+        with np.errstate(over="ignore"):  # infinite then, which is refused below
+            column = column.astype(np.float32)
     # The dot product is neither below infinity if a number is NaN, infinite or very large.
     if (
         column is not None
@@ -167,10 +170,16 @@ def _checked_logprobs(logprobs: Sequence[float] | NDArray[np.float32]) -> NDArra
     return np.array(logprobs, np.float32)  # numbers of some other kind
 
 
-def _column(values: Any, code: str, dtype: Any) -> NDArray[Any] | None:
-    """Numbers as an array of a type, in C; ``None`` if they must be looked at one by one."""
+def _column(values: Any, kinds: str, code: str) -> NDArray[Any] | None:
+    """Numbers as an array, made in C; ``None`` if they must be looked at one by one.
+
+    Args:
+        values: Claimed numbers.
+        kinds: Of arrays that are taken as they are.
+        code: Type of the array made of anything else, which refuses what does not fit.
+    """
     if isinstance(values, np.ndarray):
-        return values if values.dtype == dtype and values.ndim == 1 else None
+        return values if values.dtype.kind in kinds and values.ndim == 1 else None
     try:
         return np.array(array(code, values))
     except (TypeError, ValueError, OverflowError):
@@ -195,7 +204,11 @@ def check_tokens(tokens: Sequence[int] | NDArray[np.int32], what: str) -> NDArra
     Raises:
         GenerationError: One is no integer from 0 to 2**31 - 1.
     """
-    ids = _column(tokens, "i", np.int32)
+    ids = _column(tokens, "iu", "i")
+    if ids is not None and ids.dtype != np.int32:
+        fits = not len(ids) or (ids.min() >= 0 and ids.max() < 2**31)
+        ids = ids.astype(np.int32) if fits else None
+    # As unsigned numbers, negative ones are the largest.
     if ids is not None and np.maximum.reduce(ids.view(np.uint32), initial=0) < 2**31:
         return ids
     for position, token in enumerate(tokens):

@@ -1,169 +1,222 @@
-"""Every fault at every request of a three-step run: it succeeds whole, or says what it lost.
+"""Every fault at every request of a three-step run: it goes on whole, or says what it lost.
 
-The table in the documentation says in words what ``OUTCOMES`` does.
+What is expected is the table of ``docs/tinker.md``; where it strikes is read off calm runs.
 """
 
-import asyncio
-import os
+import gc
 import re
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
-from focus_adapter_tinker import TinkerTrainer
-from focus_adapter_tinker import trainer as trainer_module
+from focus_adapter_tinker.loopback.faults import FUTURE_ROUTES, ROUTES, kinds_of
 
-from focus_core import CollectionError, FocusError, Problem, TrainerError, run_schedule
-from tests.adapters.tinker.sdk_kit import collector_for
+from focus_core import CollectionError, TrainerError
+from tests.adapters.tinker.fault_kit import LIMIT, STEPS, hurried_sdk, three_steps
+from tests.adapters.tinker.sdk_kit import ENDS_SESSIONS
 
-WHOLE, STOPPED = "succeeds", "stops"
-TRAINING = ("forward_backward", "optim_step", "save_weights_for_sampler", "save_weights")
-OUTCOMES = {
-    # The SDK submits again what was not received, under the same number, so it is done once; and
-    # it asks again for a result.
-    **{
-        (route, kind): WHOLE
-        for route in (*TRAINING, "asample")
-        for kind in ("429", "500", "drop", "lost", "timeout:1", "slow:1")
-    },
-    **{(f"{route}.result", "500"): WHOLE for route in (*TRAINING, "asample")},
-    # A result that fails, or is gone, is asked for again by nobody; but a sample is drawn anew.
-    **{(route, "fail"): STOPPED for route in (*TRAINING, "asample")},
-    **{(f"{route}.result", "410"): STOPPED for route in TRAINING},
-    ("asample.result", "410"): WHOLE,
-    ("asample", "missing_logprobs"): STOPPED,
-    ("asample", "short_logprobs"): STOPPED,
-    ("forward_backward", "short_logprobs"): STOPPED,
-    ("forward_backward", "missing_logprobs"): STOPPED,
-}
-"""By route and kind."""
+TABLE = Path(__file__).parents[3] / "docs" / "tinker.md"
+GOES_ON, STOPS = "goes on", "stops"
+GROUPS = ("opening", "sample", "training", "rest")
+"""The table's columns, after the fault and its meaning."""
 
-POSITIONS = {
-    "forward_backward": (1, 2, 3),
-    "optim_step": (1, 2, 3),
-    "save_weights_for_sampler": (1, 2),
-    "save_weights": (1,),
-    "asample": (1, 3, 5),
-}
-SAYS = {
-    "forward_backward": r"the update of step {step} on batch {step} failed.*no optimizer step",
-    "optim_step": r"the update of step {step} on batch {step} failed.*may have been applied",
-    "save_weights_for_sampler": r"publishing the policy of step {step} failed",
-    "save_weights": r"saving the state 'end' failed",
-    "asample": r"sampling failed|no log probabilities|log probabilities",
-}
+OPENING = ("client_config", "client_dynamic_config", "create_session", "create_model")
+RESUMING = ("weights_info", "load_weights")
+SNAPSHOT = ("save_weights_for_sampler", "create_sampling_session", "get_sampler", "get_info")
+TRAINING = ("forward_backward", "optim_step", *SNAPSHOT, "save_weights")
+REST = ("get_server_capabilities", "finish", "healthz")
+ASIDE = ("session_heartbeat", "telemetry")
+"""Asked by the clock, not by the run."""
+
+RUN = (*OPENING, *RESUMING, "asample", *TRAINING, *REST)
+"""``cancel_future`` is asked for by runs that stop, and has a test of its own; ``retrieve_future``
+is where the faults of ``X.result`` strike."""
 
 
-def run(server):
-    """Three updates and a saved state; returns the counts of this run alone."""
+def kinds(route):
+    """Faults of a route and of its result, as the table writes them."""
+    short = {"timeout": ("timeout:S", "timeout"), "slow": ("slow:S",)}
+    door = [each for kind in kinds_of(route) for each in short.get(kind, (kind,))]
+    found = ["429", "500", "403", *door]
+    if route in FUTURE_ROUTES:
+        result = [each for kind in kinds_of(f"{route}.result") for each in short.get(kind, (kind,))]
+        found += [f".result={kind}" for kind in ("429", "500", "403", "410", *result)]
+    return found
 
-    async def main():
-        before = server.stats()
-        trainer = TinkerTrainer(
-            model="m", base_url=server.base_url, seed=0, update_timeout=60, sample_timeout=60
+
+def spec(route, kind, position):
+    """As the loopback reads it."""
+    kind = kind.replace(":S", ":0.1")
+    if kind.startswith(".result="):
+        return f"{route}.result:{position}={kind.removeprefix('.result=')}"
+    return f"{route}:{position}={kind}"
+
+
+def group(route, position=1):
+    """The table's column. The SDK asks for its configuration again before optional questions."""
+    if route in OPENING[:2]:
+        return "opening" if position == 1 else "rest"
+    if route in (*OPENING, *RESUMING):
+        return "opening"
+    return "sample" if route == "asample" else "training" if route in TRAINING else "rest"
+
+
+def outcomes():
+    """The documentation's table: a cell by group and kind."""
+    lines = TABLE.read_text(encoding="utf-8").partition("| fault |")[2].splitlines()[2:]
+    found = {}
+    for line in lines[: lines.index("")]:
+        fault, _, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        for kind in re.findall(r"`([^`]+)`", fault):
+            found |= {(name, kind): cell for name, cell in zip(GROUPS, cells, strict=True)}
+    return found
+
+
+EXPECTED = outcomes()
+
+
+@pytest.fixture(scope="module")
+def calm(server):
+    """A new run and a resumed one, without faults."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TINKER_TELEMETRY", "0")
+        patch.setenv("TINKER_API_KEY", "tml-loopback")
+        patch.delenv("TINKER_PROJECT_ID", raising=False)
+        hurried_sdk(patch)
+        new = three_steps(server, first=True)
+        went_on(new)
+        resumed = three_steps(server, resume_from=new.state)
+        went_on(resumed)
+    yield new, resumed
+    gc.collect()
+
+
+@pytest.fixture
+def _collect_garbage():
+    """At the end instead: there are many short tests here."""
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    hurried_sdk(monkeypatch)
+
+
+def went_on(ended, more_open=0):
+    """Whether a run made its three updates, each on one gradient, of all that was counted."""
+    assert ended.error is None, ended.said
+    assert ended.lags == [0, 1, 1]
+    assert ended.steps == [1] * STEPS
+    assert ended.gradients == STEPS
+    assert ended.trained[0] == ended.trained[1]
+    assert ended.state is not None
+    assert not ENDS_SESSIONS or ended.open_sessions <= more_open
+
+
+def done(route, kind, position):
+    """Gradients computed and steps made in a run that stops here."""
+    computed = "logprobs" in kind or kind == "timeout" or kind.startswith(".result=")
+    if route == "forward_backward":
+        return position - 1 + computed, position - 1
+    if route == "optim_step":
+        return position, position - 1 + computed
+    if route == "save_weights":
+        return STEPS, STEPS
+    return (0, 0) if group(route) == "opening" else (position - 1, position - 1)
+
+
+def says(route, kind, position):
+    """What the error has to name: the step, and what may have been applied."""
+    step = position - 1
+    update = rf"the update of step {step} on batch {step} (failed|got no answer)"
+    if route == "forward_backward":
+        return rf"{update}.*no optimizer step was sent"
+    if route == "optim_step":
+        return rf"{update}.*its optimizer step was sent and may have been applied"
+    if route == "save_weights":
+        return r"saving the state 'end' of step 3 failed, though it may have been saved: \w+"
+    if route == "asample":
+        return rf"log probabilities|sampling failed|no sample within {LIMIT:g} s"
+    if route in SNAPSHOT:
+        return rf"publishing the policy of step {step}( failed: \w+)?"
+    return r"Tinker does not open 'm': \w+"
+
+
+@pytest.mark.parametrize(
+    ("route", "kind"), [(route, kind) for route in RUN for kind in kinds(route)]
+)
+def test_a_run_goes_on_whole_or_says_what_was_lost(server, calm, route, kind):
+    new, resumed = calm
+    resume_from = new.state if route in RESUMING else None
+    requests = (resumed if resume_from else new).routes.get(route, 0)
+    if not requests:
+        pytest.skip(f"this SDK does not ask {route}")
+    for position in range(1, requests + 1):
+        fault, name = spec(route, kind, position), group(route, position)
+        ended = three_steps(
+            server,
+            fault,
+            resume_from=resume_from,
+            no_answer=kind.endswith("timeout"),
+            patient="update" if name == "sample" else "sample",
         )
-        async with trainer:
-            reports = await run_schedule(
-                trainer, [Problem("Compute 2+3.")], collector_for, steps=3, seed=0
-            )
-            await trainer.save_state("end")
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not others
-        after = server.stats()
-        return reports, {
-            "steps": len(after["steps"]) - len(before["steps"]),
-            "trained": after["trained_tokens"] - before["trained_tokens"],
-            "counted": sum(row["trained"] for _, row in trainer.usage._rows),
-        }
-
-    return asyncio.run(main())
-
-
-def steps_of(server):
-    return len(server.stats()["steps"])
+        assert ended.struck == 1, fault
+        if EXPECTED[name, kind].startswith(GOES_ON):
+            went_on(ended, more_open=route == "create_session" or name == "rest")
+            continue
+        assert EXPECTED[name, kind].startswith(STOPS), fault
+        assert isinstance(ended.error, TrainerError | CollectionError), ended.said
+        assert re.search(says(route, kind, position), ended.said), ended.said
+        if name == "sample":
+            assert f"for batch {position - 1}" in ended.said
+        gradients, steps = done(route, kind, position)
+        assert (ended.gradients, ended.steps) == (gradients, [1] * steps), fault
+        assert not ENDS_SESSIONS or ended.open_sessions <= (route == "create_session"), fault
+        if kind.endswith("timeout"):
+            assert "no answer" in ended.said or "no sample within" in ended.said
 
 
-CASES = [
-    (route, kind, position)
-    for route, kind in OUTCOMES
-    for position in POSITIONS[route.removesuffix(".result")]
-]
+@pytest.mark.parametrize("kind", kinds("session_heartbeat"))
+@pytest.mark.parametrize("route", ASIDE)
+def test_what_is_asked_aside_stops_no_run(server, calm, monkeypatch, route, kind):
+    """Every heartbeat, ten times as many as usual, or every report of telemetry."""
+    monkeypatch.setenv("TINKER_TELEMETRY", "1")
+    hurried_sdk(monkeypatch, longest=10.0)
+    ended = three_steps(server, spec(route, kind, "1-"), first=True)
+    assert ended.struck
+    assert EXPECTED["rest", kind].startswith(GOES_ON)
+    went_on(ended, more_open=1)
 
 
-@pytest.mark.parametrize(("route", "kind", "position"), CASES)
-def test_a_run_succeeds_whole_or_says_what_was_lost(server, route, kind, position, monkeypatch):
-    monkeypatch.setattr(trainer_module, "_CLOSING", 5.0)
-    threads = set(threading.enumerate())
-    before = steps_of(server)
-    server.inject(f"{route}:{position}={kind}")
-    try:
-        if OUTCOMES[route, kind] == WHOLE:
-            reports, counts = run(server)
-            assert [report.policy_lag for report in reports] == [0, 1, 1]
-            assert counts["steps"] == 3
-            assert counts["trained"] == counts["counted"], "each batch trains exactly once"
-        else:
-            with pytest.raises(FocusError) as caught:
-                run(server)
-            known = isinstance(caught.value, TrainerError | CollectionError)
-            name = route.removesuffix(".result")
-            pattern = SAYS[name].format(step=position - 1)
-            assert known, caught.value
-            assert re.search(pattern, str(caught.value)), caught.value
-            assert steps_of(server) - before <= 3
-        assert any(server.stats()["faults"].values()), "the fault struck"
-    finally:
-        server.heal()
-    left = [t for t in set(threading.enumerate()) - threads if t.name == "focus-tinker"]
-    assert not left
+@pytest.mark.parametrize("kind", kinds("cancel_future"))
+def test_a_sample_that_cannot_be_called_off_is_given_up_all_the_same(server, calm, kind):
+    ended = three_steps(
+        server,
+        "asample:2=slow:1",
+        spec("cancel_future", kind, 1),
+        no_answer=True,
+        patient="update",
+    )
+    assert re.search("no sample within .* for batch 1", ended.said, re.DOTALL)
+    assert (ended.gradients, ended.steps) == (1, [1])
+    assert not ENDS_SESSIONS or not ended.open_sessions
 
 
-def test_no_answer_at_all_ends_in_the_stated_time(server):
-    """A server that takes an update and never answers."""
-    server.inject("forward_backward:2-=timeout")
-    try:
-
-        async def main():
-            trainer = TinkerTrainer(model="m", base_url=server.base_url, seed=0, update_timeout=3)
-            async with trainer:
-                await run_schedule(
-                    trainer, [Problem("Compute 2+3.")], collector_for, steps=3, seed=0
-                )
-
-        with pytest.raises(TrainerError, match="the update of step 1 on batch 1 got no answer"):
-            asyncio.run(asyncio.wait_for(main(), 60))
-    finally:
-        server.heal()
-
-
-def test_the_key_is_in_nothing_that_a_failing_run_leaves(server, tmp_path):
-    """Neither in its directory, nor in what it prints, nor in its processes' titles."""
-    key = "tml-hush-1f6b2c"
-    server.inject("optim_step:1-=fail")
-    environment = {**os.environ, "TINKER_API_KEY": key, "TINKER_BASE_URL": server.base_url}
-    try:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "focus_core", "train", "--task", "arithmetic"),
-                *("--trainer", "tinker", "--model", "m", "--steps", "2", "--run-dir", "run"),
-                *("--set", "search.budget=2", "--set", "search.warmup=2"),
-                *("--record", "recording"),
-            ],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        titles = Path(f"/proc/{process.pid}/cmdline")
-        title = titles.read_bytes() if titles.exists() else b""
-        out, err = process.communicate(timeout=300)
-    finally:
-        server.heal()
-    assert process.returncode == 1, err
-    assert b"the update of step 0 on batch 0 failed" in err
-    left = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert left
-    for text in (out, err, title, *left):
-        assert key.encode() not in text
+def test_every_request_of_a_run_is_struck_by_every_fault(calm):
+    """No route, result or kind of fault is missing from the cases or from the table."""
+    for ended in calm:
+        assert set(ended.routes) <= {*RUN, *ASIDE, "cancel_future", "retrieve_future"}
+        results = sum(ended.routes.get(route, 0) for route in FUTURE_ROUTES)
+        assert ended.routes["retrieve_future"] == results
+    for route in RESUMING:
+        assert calm[1].routes[route] == 1
+    assert set(ROUTES) == {*RUN, *ASIDE, "cancel_future", "retrieve_future"}
+    every = {kind for route in ROUTES for kind in kinds(route)}
+    assert {kind for _, kind in EXPECTED} == every
+    reached = {
+        (group(route, position), kind)
+        for route in ROUTES
+        if route != "retrieve_future"
+        for position in (1, 2)
+        for kind in kinds(route)
+    }
+    for case in reached:
+        assert EXPECTED[case].startswith((GOES_ON, STOPS)), case

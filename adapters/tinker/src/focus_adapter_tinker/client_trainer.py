@@ -132,7 +132,7 @@ class ClientTrainer:
                 on_policy=batch.on_policy,
                 usage=self.usage,
             )
-            self.step += 1
+            self.step = batch.learner_step + 1
             return {**metrics, **self.usage.close_row(str(batch.index))}
 
         with self._going_on("update"):
@@ -146,8 +146,10 @@ class ClientTrainer:
         """
 
         async def save(limit: asyncio.Timeout) -> str:
+            doing = f"saving the state {name!r} of step {self.step} failed"
+            doing += ", though it may have been saved"
             with self._unless_lost():  # what was cancelled would hold up every later call
-                async with _sdk.within(limit, f"saving the state {name!r} failed"):
+                async with _sdk.within(limit, doing):
                     saved = await _sdk.call(
                         self.client, "save_state", name, ttl_seconds=self.checkpoint_ttl
                     )

@@ -29,6 +29,8 @@ __all__ = ["TinkerTrainer"]
 _LOG = logging.getLogger(__name__)
 _CLOSING = 10.0
 """Seconds to wait for Tinker to take note of a session's end; a thread goes on trying."""
+_ASKING = 30.0
+"""Seconds to wait for a model's context length, without which a run goes on."""
 
 
 @attrs.define(kw_only=True, eq=False, slots=False)
@@ -108,6 +110,7 @@ class TinkerTrainer:
     _length: int | None = attrs.field(default=None, init=False)
     _service: Any = attrs.field(default=None, init=False)
     _inner: ClientTrainer | None = attrs.field(default=None, init=False)
+    _over: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Refuse what would fail later.
@@ -177,7 +180,10 @@ class TinkerTrainer:
             raise TrainerError("the trainer was entered before; make a new one")
         self._stack = contextlib.AsyncExitStack()
         try:
-            self._inner = self._around(await self._opened(await self._connection()))
+            options = await self._connection()
+            client = await self._opened(options)
+            self._length = self.context_length or await self._asked_length(options)
+            self._inner = self._around(client)
         except BaseException as error:
             await self.close("errored" if isinstance(error, Exception) else "interrupted")
             raise
@@ -215,20 +221,32 @@ class TinkerTrainer:
         return {"base_url": loopback.base_url, "api_key": "tml-dry-run"}
 
     def _open(self, options: Mapping[str, Any]) -> Any:
-        """In a thread: the training client; asks for the context's length on the way."""
+        """In a thread: the training client."""
         import tinker
 
         _sdk.mask_logs()
         self._service = service = tinker.ServiceClient(project_id=self.project, **options)
+        if self._over:  # the session opened when nobody waited for it any more
+            self._end(service, "errored")
+            return None
         if self.resume_from is not None and not self.dry_run:
             made = service.create_training_client_from_state_with_optimizer(self.resume_from)
         else:
             made = service.create_lora_training_client(
                 base_model=self.model, rank=self.lora_rank, seed=self.seed
             )
-        client = _sdk.resolved(made)
-        self._length = self.context_length or _sdk.context_length(service, self.model, **options)
-        return client
+        return _sdk.resolved(made)
+
+    async def _asked_length(self, options: Mapping[str, Any]) -> int | None:
+        """The context's length, if the server says in time."""
+        service = self._service
+        try:
+            return await _sdk.in_thread(
+                lambda: _sdk.context_length(service, self.model, **options), _ASKING
+            )
+        except TimeoutError:
+            _LOG.warning("the context length of %s is not known: no answer", self.model)
+            return None
 
     def _around(self, client: Any) -> ClientTrainer:
         from focus_adapter_tinker.client_trainer import ClientTrainer
@@ -268,12 +286,12 @@ class TinkerTrainer:
 
     async def close(self, status: RunStatus) -> None:
         """End the session, saying how it ended; a Tinker that does not listen is only logged."""
+        self._over = True
         service, self._service = self._service, None
         self._inner = None
-        end = getattr(service, "close", None)  # SDK 0.25 has none
         try:
-            if end is not None:
-                await _sdk.in_thread(lambda: _sdk.resolved(end(status)), _CLOSING)
+            if service is not None:
+                await _sdk.in_thread(lambda: self._end(service, status), _CLOSING)
         except Exception as error:
             late = isinstance(error, TimeoutError) and not str(error)
             why = f"no answer within {_CLOSING:g} s" if late else _sdk.explain(error)
@@ -281,6 +299,13 @@ class TinkerTrainer:
         finally:
             if self._stack is not None:
                 await self._stack.aclose()
+
+    @staticmethod
+    def _end(service: Any, status: RunStatus) -> None:
+        """In a thread: end a session; the first status stays."""
+        end = getattr(service, "close", None)  # SDK 0.25 has none
+        if end is not None:
+            _sdk.resolved(end(status))
 
     # The Trainer protocol
 

@@ -172,6 +172,8 @@ class Backend:
             )
             tokens = sum(len(item.input_tokens) for item in items)
             self.stats.add(**{"forward" if request.forward_only else "trained": tokens})
+            if not request.forward_only:
+                self.stats.gradient(request.model_id)
             return losses_answer(logprobs, total, fault=fault)
 
         answer: Answer = await self.in_turn(request.model_id, request.seq_id, work)

@@ -9,7 +9,7 @@ import attrs
 
 from focus_core.errors import UsageError
 
-__all__ = ["FUTURE_ROUTES", "Fault", "Faults", "parse_fault"]
+__all__ = ["FUTURE_ROUTES", "ROUTES", "Fault", "Faults", "kinds_of", "parse_fault"]
 
 FUTURE_ROUTES = (
     "asample",
@@ -80,6 +80,7 @@ class Fault:
         seconds: Of ``slow`` and ``timeout``.
         seen: Requests counted since it was switched on.
         struck: How many of them it struck.
+        healed: Whether it was switched off; it keeps nobody waiting any more.
     """
 
     spec: str
@@ -90,6 +91,7 @@ class Fault:
     seconds: float | None
     seen: int = 0
     struck: int = 0
+    healed: bool = False
 
     @property
     def status(self) -> int | None:
@@ -102,6 +104,18 @@ class Fault:
         strikes = self.first <= self.seen and (self.last is None or self.seen <= self.last)
         self.struck += strikes
         return strikes
+
+
+def kinds_of(route: str) -> tuple[str, ...]:
+    """What can strike a route, or a result (``ROUTE.result``), besides any HTTP status."""
+    if route.endswith(".result"):
+        return ("drop", "timeout")
+    kinds: tuple[str, ...] = _DOOR
+    if route in FUTURE_ROUTES:
+        kinds += _RESULT
+    if route in ("asample", "forward_backward"):
+        kinds += _LOGPROBS
+    return kinds
 
 
 def parse_fault(spec: str) -> Fault:
@@ -121,11 +135,7 @@ def parse_fault(spec: str) -> Fault:
     if route not in known:
         raise UsageError(f"the fault {spec!r}: no route {route!r}; there are {', '.join(known)}")
     kind = found["kind"]
-    kinds: tuple[str, ...] = ("drop", "timeout") if result else _DOOR
-    if route in FUTURE_ROUTES and not result:
-        kinds += _RESULT
-    if route in ("asample", "forward_backward") and not result:
-        kinds += _LOGPROBS
+    kinds = kinds_of(found["route"])
     if kind.isdecimal():
         if not 400 <= int(kind) <= 599:
             raise UsageError(f"the fault {spec!r}: status {kind} is no error; use 400 to 599")
@@ -160,7 +170,9 @@ class Faults:
         self.active += [parse_fault(spec) for spec in specs]
 
     def clear(self) -> None:
-        """Switch all off."""
+        """Switch all off, also those that keep someone waiting."""
+        for fault in self.active:
+            fault.healed = True
         self.active.clear()
 
     def strike(self, route: str) -> Fault | None:

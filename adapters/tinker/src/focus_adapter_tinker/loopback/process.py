@@ -175,9 +175,10 @@ class Loopback:
             ``routes`` (HTTP requests by route), ``requests`` (those that ask for work),
             ``prompt_tokens`` (once per request, however many samples), ``sampled_tokens``,
             ``trained_tokens`` and ``forward_tokens`` (all tokens of the data of forward_backward
-            and of forward); ``steps``, the same counts between one optimizer step and the next;
-            ``pending`` results, how often each of the ``faults`` struck, and ``sessions`` with
-            the status they were closed with (``None``: open).
+            and of forward) and ``gradients`` computed; ``steps``, the same counts between one
+            optimizer step and the next, with the ``gradients`` it applied; ``pending`` results,
+            how often each of the ``faults`` struck, and ``sessions`` with the status they were
+            closed with (``None``: open).
         """
         return self._control("GET", "stats")
 
@@ -190,7 +191,7 @@ class Loopback:
         self._control("POST", "faults", {"faults": list(faults)})
 
     def heal(self) -> None:
-        """Switch all faults off."""
+        """Switch all faults off; whom one keeps waiting is hung up on."""
         self._control("DELETE", "faults")
 
     def _control(self, method: str, what: str, body: Any = None) -> dict[str, Any]:

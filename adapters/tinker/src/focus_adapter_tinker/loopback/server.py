@@ -103,12 +103,10 @@ class Server:
             key = request.headers.get("X-API-Key")
             return _error(403, f"fault {fault.spec}: the key {key} may not do this")
         if fault is not None and fault.kind == "drop":
-            return await _hang_up(request)
+            return await _hang_up(request, fault)
         response = await _told(handler, request)
-        if fault is not None and fault.kind == "lost":
-            return await _hang_up(request)
-        if fault is not None and fault.kind == "timeout":
-            return await _hang_up(request, after=fault.seconds)
+        if fault is not None and fault.kind in ("lost", "timeout"):
+            return await _hang_up(request, fault)
         return response
 
     # Control
@@ -377,7 +375,7 @@ class Server:
                 pending.fault = None
             if fault.status is not None:
                 return _error(fault.status, f"fault {fault.spec}")
-            return await _hang_up(request, after=fault.seconds if fault.kind == "timeout" else 0.0)
+            return await _hang_up(request, fault)
         await asyncio.wait([pending.task], timeout=_LONG_POLL)
         if not pending.task.done():
             still = {"type": "try_again", "request_id": request_id, "queue_state": "active"}
@@ -412,12 +410,13 @@ def _error(status: int, detail: str) -> web.Response:
     return web.json_response({"detail": detail}, status=status)
 
 
-async def _hang_up(request: web.Request, after: float | None = 0.0) -> web.StreamResponse:
-    """Close the connection unanswered, after some seconds or when the client has given up."""
+async def _hang_up(request: web.Request, fault: Fault) -> web.StreamResponse:
+    """Close the connection unanswered, at once or when the fault has lasted, or was healed."""
     loop = asyncio.get_running_loop()
+    after = fault.seconds if fault.kind == "timeout" else 0.0
     end = None if after is None else loop.time() + after
     while (transport := request.transport) is not None and not transport.is_closing():
-        if end is not None and loop.time() >= end:
+        if fault.healed or (end is not None and loop.time() >= end):
             transport.abort()
             break
         await asyncio.sleep(0.02 if end is None else min(0.02, max(end - loop.time(), 0)))
