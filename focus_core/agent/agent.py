@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import math
@@ -291,7 +292,11 @@ class Agent:
             )
         if len(answer) != n:
             raise GenerationError(f"the policy returned {len(answer)} generations for n={n}")
-        return [self._spoken(generation, room) for generation in answer]
+        spoken = [self._spoken(answer[0], room)]
+        for generation in answer[1:]:
+            await asyncio.sleep(0)  # many long ones would hold the loop
+            spoken.append(self._spoken(generation, room))
+        return spoken
 
     def _spoken(self, generation: Any, room: int) -> Spoken:
         """One generation, checked."""

@@ -130,7 +130,11 @@ class TinkerPolicy:
             raise GenerationError(
                 f"Tinker returned {len(response.sequences)} sequences, {n} were asked for"
             )
-        return [_generation(sequence, room) for sequence in response.sequences]
+        found = []
+        for sequence in response.sequences:
+            found.append(_generation(sequence, room))
+            await asyncio.sleep(0)  # many long ones would hold the loop
+        return found
 
     async def _ask(self, prompt: Any, params: SamplingParams, room: int, n: int) -> Any:
         from tinker import types
