@@ -3,18 +3,17 @@
     python benchmarks/sampling.py
 
 A tree of about 48 transitions is collected with ``smollm2`` (the extra ``[smollm2]``) at
-concurrency 8. The peer samples as many rows at a time as the tree had on average, at the same mean
-context: a forward pass of transformers with its own cache, log-softmax, multinomial, nothing else;
-its prompt is computed outside the clock. The tree's clock covers everything: prompts, search,
-environment, rows that join and leave.
+concurrency 8. The peer is a forward pass of transformers with its own cache, log-softmax and
+multinomial, nothing else. Its turns are between steps of the tree, some steps each, with as many
+rows at the same mean context as the tree has just then; its prompts cost nothing. The tree's clock
+stands still meanwhile, and covers all the rest: prompts, search, environment, rows that join and
+leave.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import random
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from _measure import Row, show
 from focus_adapter_local import LocalTrainer
 from focus_adapter_local.snapshot import Snapshot, share
 from torch import Tensor
+from transformers.cache_utils import DynamicCache
 
 from focus_core import (
     Agent,
@@ -38,7 +38,8 @@ from focus_core import (
 )
 
 SEGMENT, DEPTH, CONCURRENCY = 24, 4, 8
-PEER_STEPS = 60
+EVERY, SPELL = 12, 4
+"""The peer's turns: after so many steps of the tree, so many of its own."""
 QUESTION = (
     "A baker sells loaves in bags of 6 and rolls in bags of 8. On Monday the bakery sold 17 bags "
     "of loaves and 23 bags of rolls, and on Tuesday half as many loaves and twice as many rolls. "
@@ -75,8 +76,62 @@ class Gamble:
 
 
 @attrs.define
+class Speed:
+    """Tokens, and what they took: seconds by the clock, and of all threads' CPU time."""
+
+    tokens: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.wall
+
+
+@attrs.define
+class Bare:
+    """The least that samples with log probabilities.
+
+    Attributes:
+        model: A transformers model.
+        speed: Its speed so far.
+        paused: Seconds of its turns, by the clock and of CPU time, with what is not counted.
+    """
+
+    model: Any
+    speed: Speed = attrs.field(factory=Speed)
+    paused: Speed = attrs.field(factory=Speed)
+
+    def turn(self, rows: int, context: int) -> None:
+        """Some steps of so many rows, each with a context of so many tokens."""
+        begun = time.perf_counter(), time.process_time()
+        config = self.model.config
+        shape = (rows, config.num_key_value_heads, context, config.head_dim)
+        cache = DynamicCache(config=config)
+        for layer in range(config.num_hidden_layers):
+            cache.update(torch.randn(shape), torch.randn(shape), layer)
+        chosen = torch.randint(1000, 20_000, (rows, 1))
+        start = begun
+        for step in range(SPELL + 1):
+            if step == 1:  # the first finds cold memory
+                start = time.perf_counter(), time.process_time()
+            output = self.model(
+                input_ids=chosen, past_key_values=cache, use_cache=True, logits_to_keep=1
+            )
+            logprobs = torch.log_softmax(output.logits[:, -1].float(), -1)
+            chosen = torch.multinomial(logprobs.exp(), 1)
+            logprobs.gather(-1, chosen).tolist()
+        end = time.perf_counter(), time.process_time()
+        for kept, since in ((self.speed, start), (self.paused, begun)):
+            kept.tokens += rows * SPELL
+            kept.wall += end[0] - since[0]
+            kept.cpu += end[1] - since[1]
+
+
+@attrs.define
 class Passes:
-    """What went through a model.
+    """What went through a tree's model.
 
     Attributes:
         steps: Passes of one token a row.
@@ -93,147 +148,96 @@ class Passes:
 
 @attrs.frozen(eq=False)
 class Counted(Snapshot):
-    """A snapshot that counts its passes."""
+    """A snapshot that counts its passes, and lets the peer take turns."""
 
+    bare: Bare | None
     passes: Passes = attrs.field(factory=Passes)
 
     def forward(self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
         """Count, and pass on."""
-        if ids.shape[1] == 1:
-            self.passes.steps += 1
-            self.passes.rows += len(ids)
-            self.passes.columns += int(positions.sum()) + len(ids)
-        else:
-            self.passes.prompts += ids.numel()
+        passes = self.passes
+        if ids.shape[1] > 1:
+            passes.prompts += ids.numel()
+            return super().forward(ids, positions, mask, cache)
+        context = int(positions.sum()) + len(ids)
+        passes.steps += 1
+        passes.rows += len(ids)
+        passes.columns += context
+        if self.bare is not None and passes.steps % EVERY == 0:
+            self.bare.turn(len(ids), context // len(ids))
         return super().forward(ids, positions, mask, cache)
 
 
 @attrs.frozen
-class Speed:
-    """Tokens, and what they took: seconds by the clock, and of all threads' CPU time."""
-
-    tokens: int
-    wall: float
-    cpu: float
-
-    @property
-    def rate(self) -> float:
-        """Tokens a second."""
-        return self.tokens / self.wall
-
-
-@attrs.frozen
 class Grown:
-    """One tree.
-
-    Attributes:
-        speed: How fast its tokens came.
-        passes: What went through the model.
-        transitions: Its size.
-    """
+    """One tree: its speed, passes and size, and the peer's speed."""
 
     speed: Speed
     passes: Passes
     transitions: int
+    peer: Speed
 
 
 async def grow(
-    trainer: LocalTrainer, seed: int, concurrency: int, budget: int = 32, warmup: int = 16
+    trainer: LocalTrainer, seed: int, search: Selective, peer: Any | None = None
 ) -> Grown:
     """Collect one tree with a policy of its own, whose cache is empty."""
     policy = await trainer.publish_policy()
-    counted = Counted(policy._snapshot.model, policy._snapshot.facts, 0)
+    bare = Bare(peer)
+    counted = Counted(
+        policy._snapshot.model, policy._snapshot.facts, 0, None if peer is None else bare
+    )
     policy._snapshot = counted
     agent = Agent(policy, Gamble(seed), context=Segments(SEGMENT))
-    search = Selective(budget=budget, warmup=warmup, max_concurrency=concurrency)
     async with Collector(agent, critic=Critic.constant(0.5), search=search) as collector:
         wall, cpu = time.perf_counter(), time.process_time()
         tree = await collector.collect(Problem("bake", id=seed))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     await policy.aclose()
-    counts = tree.counts
-    return Grown(Speed(counts["tokens"], wall, cpu), counted.passes, counts["transitions"])
-
-
-@torch.inference_mode()
-def bare(model: Any, batch: float, context: float) -> Speed:
-    """The least that samples with log probabilities.
-
-    Args:
-        model: A transformers model.
-        batch: Mean rows; a fraction is met by steps of the two whole numbers beside it.
-        context: Mean tokens a row attends to.
-    """
-    low = math.floor(batch)
-    more = round(PEER_STEPS * (batch - low))
-    tokens, wall, cpu = 0, 0.0, 0.0
-    for rows, steps in ((low + 1, more), (low, PEER_STEPS - more)):
-        if not steps or not rows:
-            continue
-        ids = torch.randint(1000, 20_000, (rows, max(1, round(context - steps / 2))))
-        output = model(input_ids=ids, use_cache=True, logits_to_keep=1)
-        start = time.perf_counter(), time.process_time()
-        for _ in range(steps):
-            logprobs = torch.log_softmax(output.logits[:, -1].float(), -1)
-            chosen = torch.multinomial(logprobs.exp(), 1)
-            logprobs.gather(-1, chosen).tolist()
-            output = model(
-                input_ids=chosen,
-                use_cache=True,
-                logits_to_keep=1,
-                past_key_values=output.past_key_values,
-            )
-        wall += time.perf_counter() - start[0]
-        cpu += time.process_time() - start[1]
-        tokens += rows * steps
-    return Speed(tokens, wall, cpu)
+    speed = Speed(tree.counts["tokens"], wall - bare.paused.wall, cpu - bare.paused.cpu)
+    return Grown(speed, counted.passes, tree.counts["transitions"], bare.speed)
 
 
 async def measured(repeat: int = 3) -> list[Row]:
-    """Trees and the bare loop in turns; then one branch at a time."""
+    """Some trees beside the bare loop; then one branch at a time."""
     async with LocalTrainer(model="smollm2") as trainer:
         policy = await trainer.publish_policy()
         peer = share(policy._snapshot.model)
-        peer.set_attn_implementation("sdpa")  # as it is loaded
+        peer.set_attn_implementation("sdpa")  # as transformers loads it
         await policy.aclose()
-        bare(peer, 2, 64)
-        trees, loops, parts = [], [], []
-        for seed in range(repeat):
-            trees.append(await grow(trainer, seed, CONCURRENCY))
-            passes = trees[-1].passes
-            loops.append(bare(peer, passes.rows / passes.steps, passes.columns / passes.rows))
-            parts.append(trees[-1].speed.rate / loops[-1].rate)
-        single = await grow(trainer, 0, 1, budget=6, warmup=6)
-    middle = parts.index(statistics.median_low(parts))
-    tree, loop = trees[middle], loops[middle]
-    spared = statistics.median(
-        loop.cpu / loop.tokens / (tree.speed.cpu / tree.speed.tokens)
-        for tree, loop in zip(trees, loops, strict=True)
-    )
-    rate = statistics.median(tree.speed.rate for tree in trees)
-    sampled, computed = tree.speed.tokens, tree.passes.prompts
+        search = Selective(budget=32, warmup=16, max_concurrency=CONCURRENCY)
+        trees = [await grow(trainer, seed, search, peer) for seed in range(repeat)]
+        single = await grow(trainer, 0, Selective(budget=6, warmup=6, max_concurrency=1))
+    trees.sort(key=lambda tree: tree.speed.rate / tree.peer.rate)
+    tree = trees[repeat // 2]
+    mine, theirs, passes = tree.speed, tree.peer, tree.passes
     return [
         Row(
-            "sampling a tree / bare loop at its batch, smollm2",
-            parts[middle],
+            "sampling a tree / bare loop of its batch, smollm2",
+            mine.rate / theirs.rate,
             ">= 0.85",
-            f"{tree.speed.rate:.1f} / {loop.rate:.1f} tokens/s, {tree.transitions} transitions, "
-            f"batch {tree.passes.rows / tree.passes.steps:.1f}, "
-            f"context {tree.passes.columns / tree.passes.rows:.0f}, "
-            f"{torch.get_num_threads()} threads",
+            f"{mine.rate:.1f} / {theirs.rate:.1f} tokens/s, {tree.transitions} transitions, "
+            f"batch {passes.rows / passes.steps:.1f}, "
+            f"context {passes.columns / passes.rows:.0f}, {torch.get_num_threads()} threads",
         ),
-        Row("the same in CPU time of the process", spared),
+        Row(
+            "the same in CPU time of the process",
+            (theirs.cpu / theirs.tokens) / (mine.cpu / mine.tokens),
+            "",
+            f"{mine.cpu / mine.tokens * 1e3:.1f} / {theirs.cpu / theirs.tokens * 1e3:.1f} "
+            "ms a token",
+        ),
         Row(
             "sampling at concurrency 8 / one branch at a time",
-            rate / single.speed.rate,
+            mine.rate / single.speed.rate,
             "",
-            f"{rate:.1f} / {single.speed.rate:.1f} tokens/s",
+            f"{mine.rate:.1f} / {single.speed.rate:.1f} tokens/s",
         ),
         Row(
             "prompt tokens computed a sampled token",
-            computed / sampled,
+            passes.prompts / mine.tokens,
             "",
-            f"{computed:,} / {sampled:,}; the rest comes from the cache",
+            f"{passes.prompts:,} / {mine.tokens:,}; prefixes come from the cache",
         ),
     ]
 
