@@ -282,13 +282,9 @@ class SlotCache:
         """Keep what finished rows computed, and close their gaps."""
         for row, tokens in gone:
             self._keep(row, tokens)
-        moved = np.flatnonzero(order != np.arange(len(order)))
-        width = int(self._lengths.max())
-        if len(moved):
-            target, source = (torch.from_numpy(x).to(self._device) for x in (moved, order[moved]))
-            for layer in self._layers:
-                for buffer in layer.buffers:
-                    buffer[target, :, :width] = buffer[source, :, :width]
+        for row, source in enumerate(order):
+            if row != source:
+                self._copy(int(source), row, 1, int(self._lengths[source]))
         self._lengths = self._lengths[order]
 
     def _keep(self, row: int, tokens: Tokens) -> None:
