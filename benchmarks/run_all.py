@@ -83,24 +83,24 @@ def section(name: str, rows: Sequence[Row], taken: float, load: float) -> str:
     )
 
 
-def write(sections: dict[str, str], page: Path = PAGE) -> None:
+def write(sections: dict[str, str]) -> None:
     """Put sections into the page, between the two markers, in order.
 
     Raises:
         SystemExit: The page lacks a marker.
     """
-    text = page.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     kept, end, after = rest.partition(END)
     if not begin or not end:
-        sys.exit(f"{page} lacks {BEGIN} or {END}; the results belong between them")
+        sys.exit(f"{PAGE} lacks {BEGIN} or {END}; the results belong between them")
     parts = re.split(r"^### (.+)\n", kept, flags=re.MULTILINE)
     now = {
         n: f"### {n}\n{body.rstrip()}\n" for n, body in zip(parts[1::2], parts[2::2], strict=True)
     }
     now |= sections
     body = "\n".join(now[name] for name in NAMES if name in now)
-    page.write_text(f"{before}{BEGIN}\n\n{body}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n{END}{after}", encoding="utf-8")
 
 
 def main() -> int:

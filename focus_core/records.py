@@ -162,7 +162,7 @@ class ActorRecord:
             if not math.isfinite(span.advantage):
                 raise RecordError(f"the advantage of span {span.start}:{span.stop} is not finite")
             end = span.stop
-            inside += np.count_nonzero(self.logprobs[span.start : end])
+            inside += int(np.count_nonzero(self.logprobs[span.start : end]))
         if np.count_nonzero(self.logprobs) != inside:
             at = int(np.flatnonzero((self.logprobs != 0) & (self.loss_mask == 0))[0])
             raise RecordError(f"logprobs[{at}] is outside the spans, where it must be 0")
