@@ -243,6 +243,9 @@ def rows() -> Iterator[Row]:
         ">= 8",
         f"{ours * 1e3:.1f} / {peer * 1e3:.0f} ms",
     )
+    body, sampled = len(merged()), sum(tree.counts["tokens"] for tree in trees)
+    yield Row("wire bytes a sampled token, random trees", body / sampled)
+    yield Row("M sampled tokens/s from trees to wire bytes", sampled / ours / 1e6)
     for name, some in (("random trees", trees), ("deep trees", random_trees(4, 480))):
         whole = sum(len(r.tokens) for tree in some for r in export_merged(tree))
         single = sum(len(r.tokens) for tree in some for r in export_actor(tree))
