@@ -21,7 +21,15 @@ from focus_core.task import CollectorFor
 from focus_core.trainer import Trainer
 from focus_core.waiting import all_of, in_thread, noted
 
-__all__ = ["BatchSource", "CollectedBatch", "LiveCollection", "TreeRecords", "converted", "let_go", "merges"]
+__all__ = [
+    "BatchSource",
+    "CollectedBatch",
+    "LiveCollection",
+    "TreeRecords",
+    "converted",
+    "let_go",
+    "merges",
+]
 
 
 @attrs.frozen

@@ -342,7 +342,8 @@ class _Loop:
 
     async def _step(self, *, last: bool) -> None:
         """Train the batch, deliver its records, publish, evaluate, save and report."""
-        assert (collected := self.collected) is not None  # it landed
+        collected = self.collected
+        assert collected is not None  # it landed
         began = time.perf_counter()
         before = self.progress
         batch = Batch(

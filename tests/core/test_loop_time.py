@@ -7,25 +7,17 @@ import json
 import types
 
 import attrs
-import numpy as np
 import pytest
 from focus_adapter_local.items import to_item
 from focus_adapter_tinker import to_datum
 
 from focus_core import (
-    Agent,
-    Collector,
     Critic,
     CriticRecord,
-    Generation,
-    Independent,
     Lane,
     Observers,
-    PreparedPrompt,
     Problem,
-    Segments,
     Selective,
-    Transition,
 )
 from focus_core.cli.display import Keeper, PlainDisplay
 from focus_core.export import export_critic
@@ -38,61 +30,8 @@ from focus_core.run.prepare import Prepared
 from focus_core.run.recording import Recorder, Recording
 from focus_core.run.session import train
 from focus_core.testing import RecordingTrainer
+from tests.core.walk_kit import Fluent, Lists, collector
 from tests.loop_detector import MOST, watched
-
-SEGMENT = 1024
-
-
-class Fluent:
-    """Says the same segment over and over, in arrays, at once; writes a token as a word."""
-
-    version, takes_prefix, end_tokens = 0, True, frozenset({0})
-    tokens = np.arange(1, SEGMENT + 1, dtype=np.int32)
-    logprobs = np.full(SEGMENT, -0.5, np.float32)
-
-    def prepare(self, messages):
-        return PreparedPrompt(range(1, 65))
-
-    def decode(self, tokens):
-        return " ".join(map(str, tokens))
-
-    async def generate(self, tokens, params, n=1):
-        await asyncio.sleep(0)
-        size = params.max_tokens
-        return [Generation(self.tokens[:size], self.logprobs[:size], "length")] * n
-
-
-class Lists(Fluent):
-    """The same in lists, with whole prefixes."""
-
-    takes_prefix = False
-    tokens, logprobs = Fluent.tokens.tolist(), Fluent.logprobs.tolist()
-
-
-class Walk:
-    """So many transitions; every other walk pays."""
-
-    walks = 0
-
-    def __init__(self, depth):
-        self.depth, self.taken = depth, 0
-
-    def reset(self, problem):
-        self.taken = 0
-        return ({"role": "user", "content": "walk"},)
-
-    async def step(self, reply):
-        self.taken += 1
-        if self.taken < self.depth:
-            return Transition()
-        Walk.walks += 1
-        return Transition(float(Walk.walks % 2), done=True)
-
-    def snapshot(self):
-        return self.taken
-
-    def restore(self, state):
-        self.taken = state
 
 
 class Trainer(RecordingTrainer):
@@ -110,11 +49,6 @@ class Trainer(RecordingTrainer):
         self.tokens += sum(record.trained_tokens for record in batch.actor)
         await asyncio.sleep(0.01)
         return {"loss": 0.0}
-
-
-def last_words(rollout):
-    """A short context."""
-    return len(rollout.tokens)
 
 
 def longest_hold(make):
@@ -147,14 +81,6 @@ def prepared(trainer, make_collector, *, trees, steps=1, **config):
         Limits(),
         Sequential(),
         [Lane("again", CriticRecord, export_critic, "sink")],
-    )
-
-
-def collector(policy, problem, *, depth, search=None, critic=None):
-    return Collector(
-        Agent(policy, Walk(depth), context=Segments(SEGMENT), max_transitions=depth),
-        critic=critic or Critic.constant(0.5, context=last_words),
-        search=search or Independent(1),
     )
 
 

@@ -1,0 +1,161 @@
+"""Many problems in flight in one process: what a transition costs, and how late the loop is.
+
+    python benchmarks/problems.py
+
+Each problem's tree has 48 transitions of 256 tokens; a policy that shares prefixes answers after a
+random while, as a server would, so that the machine is idle part of the time: a loop that has
+always more to do is late by how much that is. All trees grow at the same time, and land with their
+records exported and converted for Tinker in worker threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import statistics
+import time
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+from _measure import Row, show
+from focus_adapter_tinker import to_datum
+from overlap import Climb, Latent
+
+from focus_core import (
+    Agent,
+    Collector,
+    Critic,
+    Generation,
+    Problem,
+    SamplingParams,
+    Segments,
+    Selective,
+)
+from focus_core.export import export_merged
+from focus_core.waiting import all_of, in_thread
+
+TRANSITIONS, SEGMENT = 48, 256
+EVERY = 0.005
+"""Seconds between two looks at the clock."""
+
+
+@attrs.define
+class Server(Latent):
+    """Answers after a while that is drawn for each request, ``seconds`` on average."""
+
+    draw: random.Random = attrs.field(factory=lambda: random.Random(0))
+
+    async def generate(
+        self, tokens: Sequence[int], params: SamplingParams, n: int = 1
+    ) -> list[Generation]:
+        """After a while."""
+        await asyncio.sleep(self.seconds * (0.5 + self.draw.random()))
+        self.asked += n
+        return [self.said[(self.asked + i) % len(self.said)] for i in range(n)]
+
+
+@attrs.define
+class Flight:
+    """What one run of so many problems took.
+
+    Attributes:
+        cpu: Microseconds of the process's CPU time a transition.
+        late: Seconds the loop was late, at each look.
+        wall: Seconds in all.
+    """
+
+    cpu: float
+    late: list[float]
+    wall: float
+
+    @property
+    def p99(self) -> float:
+        """The 99th percentile of ``late``, in milliseconds."""
+        return statistics.quantiles(self.late, n=100)[98] * 1e3
+
+
+async def one(policy: Any, problem: Problem) -> int:
+    """Collect, export and convert one problem's tree; its transitions."""
+    search = Selective(budget=TRANSITIONS * 2 // 3, warmup=TRANSITIONS // 3, max_concurrency=4)
+    agent = Agent(policy, Climb(), context=Segments(SEGMENT))
+    async with Collector(agent, critic=Critic.constant(0.4), search=search) as collector:
+        collection = await collector.collect(problem)
+
+    def finish() -> int:
+        return len([to_datum(record) for record in export_merged(collection.prepare())])
+
+    await in_thread(finish)
+    return collection.counts["transitions"]
+
+
+async def flight(problems: int, seconds: float) -> Flight:
+    """All of them at once, with a clock that looks how late it is woken."""
+    late: list[float] = []
+
+    async def clock() -> None:
+        while True:
+            due = time.perf_counter() + EVERY
+            await asyncio.sleep(EVERY)
+            late.append(time.perf_counter() - due)
+
+    policy = Server(seconds)
+    ticking = asyncio.create_task(clock())
+    began, cpu = time.perf_counter(), time.process_time()
+    try:
+        counts = await all_of(one(policy, Problem("play", id=f"p{i}")) for i in range(problems))
+    finally:
+        ticking.cancel()
+        await asyncio.wait([ticking])
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - began
+    return Flight(cpu / sum(counts) * 1e6, late, wall)
+
+
+def peak(problems: int, seconds: float) -> int:
+    """Most bytes that Python and numpy held, above what they hold before."""
+    tracemalloc.start()
+    asyncio.run(flight(problems, seconds))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+def rows() -> Iterator[Row]:
+    """The rows of the table."""
+    asyncio.run(flight(20, 0.0))  # imports, caches
+    few, many = [], []
+    for _ in range(2):
+        # The same requests a second from both: a thousand problems ask ten times as many, and wait
+        # ten times as long.
+        few.append(asyncio.run(flight(100, 0.05)))
+        many.append(asyncio.run(flight(1000, 0.5)))
+    parts = [more.cpu / less.cpu for less, more in zip(few, many, strict=True)]
+    yield Row(
+        "CPU time a transition, 1,000 problems in flight / 100",
+        statistics.median(parts),
+        "<= 1.3",
+        f"{statistics.median(f.cpu for f in many):.0f} / "
+        f"{statistics.median(f.cpu for f in few):.0f} us",
+    )
+    for count, flights in ((100, few), (1000, many)):
+        yield Row(
+            f"the loop is late, p99, ms, {count:,} problems in flight",
+            statistics.median(f.p99 for f in flights),
+            "<= 20" if count == 1000 else "",
+            f"median {statistics.median(statistics.median(f.late) for f in flights) * 1e3:.2f} ms; "
+            f"{statistics.median(f.wall for f in flights):.1f} s",
+        )
+    held = {count: peak(count, 0.0005 * count) for count in (100, 1000)}
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield Row(
+        "peak memory a problem in flight, 1,000 / 100",
+        held[1000] / held[100] / 10,
+        "",
+        f"{held[1000] / 2**20:.0f} / {held[100] / 2**20:.0f} MiB; process {resident:.0f} MiB",
+    )
+
+
+if __name__ == "__main__":
+    show(rows(), "Problems: many in flight in one process")
