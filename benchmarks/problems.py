@@ -2,10 +2,11 @@
 
     python benchmarks/problems.py
 
-Each problem's tree has 48 transitions of 256 tokens; a policy that shares prefixes answers after a
-random while, as a server would, so that the machine is idle part of the time: a loop that has
-always more to do is late by how much that is. All trees grow at the same time, and land with their
-records exported and converted for Tinker in worker threads.
+Each problem's tree has 16 transitions of 256 tokens; a policy that shares prefixes answers after a
+random while, from one to three seconds for the thousand, as a server that writes 128 tokens a
+second would. (A policy that answers faster than a thousand trees can be grown keeps the loop busy
+all the time; then it is late by what has to be done.) All trees grow at the same time, and land
+with their records exported and converted for Tinker in worker threads.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from focus_core import (
 from focus_core.export import export_merged
 from focus_core.waiting import all_of, in_thread
 
-TRANSITIONS, SEGMENT = 48, 256
+TRANSITIONS, SEGMENT = 16, 256
 EVERY = 0.005
 """Seconds between two looks at the clock."""
 
@@ -129,8 +130,8 @@ def rows() -> Iterator[Row]:
     for _ in range(2):
         # The same requests a second from both: a thousand problems ask ten times as many, and wait
         # ten times as long.
-        few.append(asyncio.run(flight(100, 0.05)))
-        many.append(asyncio.run(flight(1000, 0.5)))
+        few.append(asyncio.run(flight(100, 0.2)))
+        many.append(asyncio.run(flight(1000, 2.0)))
     parts = [more.cpu / less.cpu for less, more in zip(few, many, strict=True)]
     yield Row(
         "CPU time a transition, 1,000 problems in flight / 100",

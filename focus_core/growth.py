@@ -106,6 +106,7 @@ class Growth:
         self._frontier: Frontier
         self._root_prediction: asyncio.Task[None] | None = None
         self._root_asked = 0.0
+        self._rendering = asyncio.Lock()
         self._root_late = False
         self.environment: defaultdict[str, list[float]] = defaultdict(list)
         self.tree = Tree()
@@ -463,7 +464,8 @@ class Growth:
         critic, tree = self._critic, self.tree
         assert critic is not None  # _predict checked
         try:
-            text, tree.context[node] = await in_thread(self._context, node)
+            async with self._rendering:  # in order: a text is kept as what it adds to one before
+                text, tree.context[node] = await in_thread(self._context, node)
             tree.prediction[node] = await critic.predict(text, self._execution)
         except (Exception, SystemExit) as error:  # the user's critic
             self._fail("prediction", node, launch, error)

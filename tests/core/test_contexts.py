@@ -28,7 +28,7 @@ def held(tree):
     size = 0
     for context in tree.context:
         size += sys.getsizeof(context)
-        if not isinstance(context, str):
+        if context is not None and not isinstance(context, str):
             size += sum(sys.getsizeof(x) for x in (context.state, context.length, context.rest))
     return size
 
@@ -98,6 +98,12 @@ def test_the_text_sent_is_the_text_saved_however_it_is_decoded(policy, collect):
     saved = [record.context for record in export_critic(collection)]
     assert len(saved) == 6
     assert sorted(saved) == sorted(sent)
+
+
+def test_they_are_kept_short_however_fast_the_policy_is(collect):
+    made = collector(Fluent(), None, depth=30, critic=Critic.from_fn(lambda text: 0.5))
+    collection = collect(made)
+    assert held(collection.tree) < 2 * len(collection.context(29))
 
 
 def test_what_is_asked_for_at_export_is_kept_too(collect):
