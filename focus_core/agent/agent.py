@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import math
@@ -31,6 +32,9 @@ from focus_core.tree.prefix import Prefix
 from focus_core.tree.tree import ASKED, FOLDED
 
 __all__ = ["Agent", "NextPrompt", "Spoken", "plainly"]
+
+_BREATH = 32768
+"""Tokens to check without a pause: about a millisecond's work."""
 
 
 def plainly(plugin: Any, method: str, *args: Any) -> Any:
@@ -291,7 +295,14 @@ class Agent:
             )
         if len(answer) != n:
             raise GenerationError(f"the policy returned {len(answer)} generations for n={n}")
-        return [self._spoken(generation, room) for generation in answer]
+        spoken, checked = [], 0
+        for generation in answer:
+            spoken.append(self._spoken(generation, room))
+            checked += len(spoken[-1].tokens)
+            if checked > _BREATH:  # of many long samples: others have their turn
+                checked = 0
+                await asyncio.sleep(0)
+        return spoken
 
     def _spoken(self, generation: Any, room: int) -> Spoken:
         """One generation, checked."""
