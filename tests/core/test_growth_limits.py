@@ -26,19 +26,19 @@ from tests.core.growth_kit import NEVER, Environment, alive, grow, make
 
 @pytest.mark.parametrize("where", ["generation", "step"])
 def test_a_continuation_that_hangs_ends_at_its_deadline(where):
-    collection = grow(make(**{where: {5: NEVER}}, deadline=0.05))
+    collection = grow(make(**{where: {5: NEVER}}, deadline=0.3))
     (failure,) = collection.failures
     assert isinstance(failure.error, DeadlineError)
     assert isinstance(failure.error, TimeoutError)
     assert failure.stage == "deadline"
     assert failure.launch == 1
-    assert "0.05 s" in str(failure.error)
+    assert "0.3 s" in str(failure.error)
     assert isinstance(failure.error.__cause__, TimeoutError)
     assert set(alive(collection)) == {0, 2}
 
 
 def test_the_deadline_includes_predictions():
-    collection = grow(make(prediction={2: NEVER}, deadline=0.05))
+    collection = grow(make(prediction={2: NEVER}, deadline=0.3))
     (failure,) = collection.failures
     assert failure.stage == "deadline"
     assert set(alive(collection)) == {1, 2}
@@ -46,7 +46,7 @@ def test_the_deadline_includes_predictions():
 
 def test_a_root_prediction_that_hangs_ends_with_its_own_deadline():
     """It belongs to no continuation: they wait for it and land without it."""
-    collection = grow(make(prediction={1: NEVER}, deadline=0.05))
+    collection = grow(make(prediction={1: NEVER}, deadline=0.3))
     (failure,) = collection.failures
     assert failure.stage == "prediction"
     assert isinstance(failure.error, DeadlineError)
