@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -27,7 +27,7 @@ from focus_core.agent.workspace import Workspace
 from focus_core.collect import Collection, Collector
 from focus_core.errors import UsageError
 from focus_core.export import export_actor, export_critic, export_merged
-from focus_core.records import Problem
+from focus_core.records import ActorRecord, Problem
 from focus_core.run.evaluate import unbranched
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
@@ -177,19 +177,16 @@ class _Hook:
                 self.counts["straddling_generations"] += policy.straddling
         streak.succeeded()
         if self.critic_sink is not None:
-            critic = [record.to_dict() for record in export_critic(collection)]
             await called_off(
-                in_thread(self.critic_sink, critic),
+                in_thread(_keep_critic, self.critic_sink, collection),
                 deadline=host.settings.deadline,
                 grace=host.settings.grace,
                 aborting=lambda: False,
             )
         export = export_merged if host.settings.merge else export_actor
-        records = export(collection)
-        self.counts["samples"] += len(records)
-        self.counts["empty_trees"] += not records
-        with host.lock:
-            samples = to_samples(records, sample, host.tokenizer, type(sample))
+        samples, trained = await in_thread(_samples, export, collection, sample, host.decoder)
+        self.counts["samples"] += trained
+        self.counts["empty_trees"] += not trained
         returns = collection.returns
         for made in samples:
             if hasattr(made, "weight_versions"):
@@ -245,7 +242,7 @@ class _Hook:
             _LOG.warning("sample %s is left out: %s", getattr(sample, "index", None), reason)
             streak.failed(error)
         status = "ABORTED" if aborted else "FAILED"
-        return removed_sample(sample, host.tokenizer, type(sample), reason, status=status)
+        return removed_sample(sample, host.decoder, type(sample), reason, status=status)
 
     async def evaluate(self, args: Any, sample: Any, sampling_params: Any) -> Any:
         """One rollout, as one sample."""
@@ -267,13 +264,27 @@ class _Hook:
         tree = found.tree
         leaf = max(tree.edges())
         rollout = Rollout(tree, leaf)
-        with host.lock:
-            made = to_sample(whole_rollout(found, leaf), sample, host.tokenizer, type(sample))
+        made = to_sample(whole_rollout(found, leaf), sample, host.decoder, type(sample))
         if hasattr(made, "weight_versions"):
             made.weight_versions = list(policy.weight_versions)
         if not rollout.done and hasattr(type(sample), "Status"):
             made.status = type(sample).Status.TRUNCATED
         return made
+
+
+def _keep_critic(sink: CriticSink, collection: Collection) -> None:
+    sink([record.to_dict() for record in export_critic(collection)])
+
+
+def _samples(
+    export: Callable[[Collection], Sequence[ActorRecord]],
+    collection: Collection,
+    source: Any,
+    decoder: Any,
+) -> tuple[list[Any], int]:
+    """A tree's samples, and how many of them train."""
+    records = export(collection)
+    return to_samples(records, source, decoder, type(source)), len(records)
 
 
 def _number(sample: Any) -> int:

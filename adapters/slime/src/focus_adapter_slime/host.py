@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -22,6 +23,23 @@ _LOADED: dict[str, Any] = {}
 
 
 @attrs.frozen(eq=False)
+class _Decoder:
+    """The tokenizer as samples need it, held for one text at a time."""
+
+    tokenizer: Any
+    lock: threading.Lock
+
+    @property
+    def eos_token_id(self) -> Any:
+        return getattr(self.tokenizer, "eos_token_id", None)
+
+    def decode(self, tokens: Sequence[int], **options: Any) -> str:
+        with self.lock:
+            text: str = self.tokenizer.decode(tokens, **options)
+        return text
+
+
+@attrs.frozen(eq=False)
 class Host:
     """Slime's ``args``, checked.
 
@@ -30,7 +48,8 @@ class Host:
         settings: Of the custom configuration.
         tokenizer: Of the model that is trained.
         reading: What its profile says.
-        lock: Held while the tokenizer is in use: graders may decode in threads.
+        lock: Held while the tokenizer is in use: graders and samples decode in threads.
+        decoder: The tokenizer behind that lock, for samples.
     """
 
     args: Any
@@ -38,6 +57,11 @@ class Host:
     tokenizer: Any
     reading: Reading
     lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    decoder: _Decoder = attrs.field(init=False)
+
+    @decoder.default
+    def _behind_the_lock(self) -> _Decoder:
+        return _Decoder(self.tokenizer, self.lock)
 
     @property
     def deterministic(self) -> bool:

@@ -17,6 +17,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from focus_adapter_slime.arrays import finite_floats, use_arrays
 from focus_adapter_slime.samples import ADVANTAGES
 from focus_core.errors import RecordError, UsageError
 
@@ -26,23 +29,28 @@ __all__ = ["advantages", "preserve_advantages", "sum_policy_tokens"]
 def preserve_advantages(args: Any, samples: list[Any]) -> tuple[list[float], ...]:
     """Return the FOCUS advantages unchanged: no group centring, no scaling.
 
-    For ``--custom-reward-post-process-path``. Slime calls it once, with every sample.
+    For ``--custom-reward-post-process-path``. Slime calls it once, with every sample, when it
+    begins to make tensors of them; their tokens, log probabilities and masks become arrays here,
+    unless ``focus_arrays`` is false.
 
     Args:
-        args: Slime's arguments; not read.
+        args: Slime's arguments; of them ``focus_arrays`` is read.
         samples: Slime samples whose ``reward`` is an advantage.
 
     Returns:
         What Slime logs as ``raw_reward``, one float per sample, and what it trains on: the same
-        float, or the list of advantages of a sample that has several.
+        float, or the response tokens' advantages of a sample that has several.
 
     Raises:
         RecordError: A reward or advantage is missing or not finite, or there are more or fewer
             advantages than response tokens.
     """
+    arrays = getattr(args, "focus_arrays", True)
     raw: list[float] = []
     trained: list[Any] = []
     for place, sample in enumerate(samples):
+        if arrays:
+            use_arrays(sample)
         name = f"sample {place} (index {sample.index})"
         raw.append(_finite(sample.reward, f"the reward of {name}"))
         by_token = (sample.metadata or {}).get(ADVANTAGES)
@@ -50,7 +58,8 @@ def preserve_advantages(args: Any, samples: list[Any]) -> tuple[list[float], ...
             trained.append(raw[-1])
             continue
         _same_length(by_token, sample.response_length, name)
-        trained.append([_finite(value, f"an advantage of {name}") for value in by_token])
+        column = _all_finite(by_token, name)
+        trained.append(column if arrays else column.tolist())
     return raw, trained
 
 
@@ -88,13 +97,12 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     logged: list[float] = []
     for place, (like, reward) in enumerate(zip(kl, rewards, strict=True)):
         name = f"sample {place} of this rank"
-        if isinstance(reward, list | tuple):
+        if isinstance(reward, list | tuple | np.ndarray):
             _same_length(reward, len(like), name)
-            values = [_finite(value, f"an advantage of {name}") for value in reward]
+            values = _all_finite(reward, name)
             spread.append(torch.tensor(values, dtype=like.dtype, device=like.device))
-            masks = rollout_data["loss_masks"][place].tolist()
-            kept = [value for value, mask in zip(values, masks, strict=True) if mask]
-            logged.append(math.fsum(kept) / max(len(kept), 1))
+            kept = values[rollout_data["loss_masks"][place].bool().cpu().numpy()]
+            logged.append(float(kept.mean()) if len(kept) else 0.0)
         else:
             logged.append(_finite(reward, f"the reward of {name}"))
             spread.append(torch.full_like(like, logged[-1]))
@@ -175,6 +183,14 @@ def _finite(value: Any, name: str) -> float:
             "focus_adapter_slime's?"
         )
     return number
+
+
+def _all_finite(values: Any, name: str) -> Any:
+    """A response's advantages as float64."""
+    found = finite_floats(values)
+    if found is None:  # one is wrong, or a number of another type
+        found = np.array([_finite(value, f"an advantage of {name}") for value in values])
+    return found
 
 
 def _same_length(values: Any, length: int, name: str) -> None:
