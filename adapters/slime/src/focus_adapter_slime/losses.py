@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_adapter_slime.arrays import finite_floats, use_arrays
+from focus_adapter_slime.columns import Column, use_arrays
 from focus_adapter_slime.samples import ADVANTAGES
 from focus_core.errors import RecordError, UsageError
 
@@ -187,10 +187,10 @@ def _finite(value: Any, name: str) -> float:
 
 def _all_finite(values: Any, name: str) -> Any:
     """A response's advantages as float64."""
-    found = finite_floats(values)
-    if found is None:  # one is wrong, or a number of another type
-        found = np.array([_finite(value, f"an advantage of {name}") for value in values])
-    return found
+    known = values.array if isinstance(values, Column) else values
+    if not isinstance(known, np.ndarray) or not np.isfinite(known).all():
+        known = np.array([_finite(value, f"an advantage of {name}") for value in values])
+    return known
 
 
 def _same_length(values: Any, length: int, name: str) -> None:
