@@ -18,6 +18,7 @@ from focus_adapter_slime.trees import (
     called_off,
     check_sampling,
     collect_tree,
+    number_of,
     problem_of,
     whole_rollout,
 )
@@ -31,7 +32,7 @@ from focus_core.records import ActorRecord, Problem
 from focus_core.run.evaluate import unbranched
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
-from focus_core.waiting import in_thread
+from focus_core.waiting import in_thread, noted
 
 __all__ = ["GenerateHook", "make_evaluate", "make_generate"]
 
@@ -154,7 +155,8 @@ class _Hook:
         return self._host, self._streak
 
     def _collector(self, policy: RouterPolicy, problem: Problem) -> Collector:
-        collector = self.collector_for(policy, problem)
+        with noted(f"collector_for made the collector of problem {problem.id}"):
+            collector = self.collector_for(policy, problem)
         if not isinstance(collector, Collector):
             raise UsageError(f"collector_for returned {type(collector).__name__}, not a Collector")
         return collector
@@ -209,8 +211,8 @@ class _Hook:
                 collect_tree(
                     collector,
                     problem,
-                    group_index=_number(sample),
-                    key=_key(host, sample, params),
+                    group_index=number_of(sample),
+                    key=host.key(sample, params),
                     workspace=self.workspace_for(problem) if self.workspace_for else None,
                     fail_fast=not partial,
                 ),
@@ -273,7 +275,8 @@ class _Hook:
 
 
 def _keep_critic(sink: CriticSink, collection: Collection) -> None:
-    sink([record.to_dict() for record in export_critic(collection)])
+    with noted(f"the critic records of problem {collection.problem.id} were handed on"):
+        sink([record.to_dict() for record in export_critic(collection)])
 
 
 def _samples(
@@ -285,21 +288,3 @@ def _samples(
     """A tree's samples, and how many of them train."""
     records = export(collection)
     return to_samples(records, source, decoder, type(source)), len(records)
-
-
-def _number(sample: Any) -> int:
-    """The tree's number in its batch: Slime numbers samples through."""
-    for name in ("index", "group_index"):
-        value = getattr(sample, name, None)
-        if value is not None:
-            return int(value)
-    return 0
-
-
-def _key(host: Host, sample: Any, sampling_params: Any) -> tuple[int, ...] | None:
-    """Seeds of a tree where the servers heed them."""
-    if not host.deterministic:
-        return None
-    own = (sampling_params or {}).get("sampling_seed")
-    seed = getattr(host.args, "rollout_seed", 0) if own is None else own
-    return int(seed), _number(sample)

@@ -11,6 +11,7 @@ import attrs
 from focus_adapter_slime.objective import check_objective
 from focus_adapter_slime.policy import RouterPolicy
 from focus_adapter_slime.settings import Settings, read_settings
+from focus_adapter_slime.trees import number_of
 from focus_adapter_slime.versions import contract_of, generate_state, is_aborting
 from focus_core.agent.profiles import Reading, read_profile
 from focus_core.errors import UsageError
@@ -67,6 +68,15 @@ class Host:
     def deterministic(self) -> bool:
         """Whether the servers heed seeds."""
         return bool(getattr(self.args, "sglang_enable_deterministic_inference", False))
+
+    def key(self, sample: Any, sampling_params: Any) -> tuple[int, ...] | None:
+        """Seeds of a sample's tree, where the servers heed them."""
+        if not self.deterministic:
+            return None
+        seed = (sampling_params or {}).get("sampling_seed")
+        if seed is None:
+            seed = getattr(self.args, "rollout_seed", None) or 0
+        return int(seed), number_of(sample)
 
     def policy(self, sample: Any) -> RouterPolicy:
         """A policy for one tree; its owner closes it."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from focus_adapter_slime.columns import Column, use_arrays
-from focus_adapter_slime.samples import ADVANTAGES
+from focus_adapter_slime.samples import ADVANTAGES, FACTS, RETURN
 from focus_core.errors import RecordError, UsageError
 
 __all__ = ["advantages", "preserve_advantages", "sum_policy_tokens"]
@@ -46,6 +46,7 @@ def preserve_advantages(args: Any, samples: list[Any]) -> tuple[list[float], ...
             advantages than response tokens.
     """
     arrays = getattr(args, "focus_arrays", True)
+    _leave_out_of_the_mean(samples)
     raw: list[float] = []
     trained: list[Any] = []
     for place, sample in enumerate(samples):
@@ -183,6 +184,17 @@ def _finite(value: Any, name: str) -> float:
             "focus_adapter_slime's?"
         )
     return number
+
+
+def _leave_out_of_the_mean(samples: list[Any]) -> None:
+    """Give failed trees' samples the others' mean return, so that none is logged as a zero."""
+    facts = [sample.metadata or {} for sample in samples]
+    returns = [each[RETURN] for each in facts if RETURN in each and FACTS in each]
+    if returns:
+        mean = math.fsum(returns) / len(returns)
+        for each in facts:
+            if "removed" in each.get(FACTS, ()):
+                each.setdefault(RETURN, mean)
 
 
 def _all_finite(values: Any, name: str) -> Any:
