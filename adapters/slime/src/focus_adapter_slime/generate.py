@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections import Counter
@@ -222,10 +223,12 @@ class _Hook:
             )
             if collection.failures and not any(collection.tree.edges()):
                 partial = False  # nothing is left of it
-            return collection.prepare(
+            prepare = functools.partial(
+                collection.prepare,
                 min_abs_advantage=settings.min_abs_advantage if least is None else least,
                 allow_partial=partial and not is_aborting(),
             )
+            return await in_thread(prepare)
         except Exception as error:  # the user's environment, policy, critic or recipe
             return error
 
