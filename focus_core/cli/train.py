@@ -354,9 +354,17 @@ def _launch(plugins: Any, config: Any, options: dict[str, Any], path: Path, json
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"--run-dir {path} is not an empty directory; name another")
     loop, plan = prepare_launch(plugins, config, options, path)
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
     writable_directory(path, "--run-dir")
     print(f"run directory: {path}", flush=True)
-    if code := loop.launch(plan):
+    try:
+        code = loop.launch(plan)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what was refused before it wrote leaves nothing
+            for folder in made:
+                folder.rmdir()
+        raise
+    if code:
         raise typer.Exit(code)
 
 

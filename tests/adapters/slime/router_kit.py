@@ -211,6 +211,12 @@ def arguments(router=None, **changed):
         "use_opd": False,
         "use_opsm": False,
         "use_tis": False,
+        "use_rollout_logprobs": True,
+        "get_mismatch_metrics": False,
+        "eps_clip_c": None,
+        "rollout_sample_filter_path": None,
+        "rollout_data_postprocess_path": None,
+        "log_correct_samples": False,
         "n_samples_per_prompt": 1,
     }
     return SimpleNamespace(**values | changed)

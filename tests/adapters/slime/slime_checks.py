@@ -10,6 +10,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from focus_adapter_slime.columns import Column
+from focus_adapter_slime.objective import offences
 from focus_adapter_slime.samples import ADVANTAGES
 
 from focus_core import RecordError, UsageError
@@ -20,6 +22,7 @@ from tests.adapters.slime.slime_kit import (
     perturb,
     records_of,
     rolled_out,
+    same,
     train,
     train_locally,
 )
@@ -65,6 +68,41 @@ def gradient_without_the_rollouts_log_probabilities(slime, router, learner):
             assert gap(found.gradient, wanted) < WITHIN
 
 
+def the_ratio_is_to_the_weights_that_sampled(slime, router, learner):
+    """A batch that is one update behind: computed again, log probabilities make the ratio one."""
+    args, samples = rolled_out(slime, router, merge=True)
+    records = records_of(samples, merge=True)
+    perturb(learner, size=0.1)
+    _, wanted, _ = train_locally(records, learner, args.global_batch_size)
+    for recompute in (False, True):
+        options = {"use_rollout_logprobs": False, "recompute_log_probs": recompute}
+        found = train(slime, changed(args, **options), copy.deepcopy(samples), learner)
+        assert gap(found.gradient, wanted) > 0.01
+        (rule,) = [rule for rule, _ in offences(changed(args, **options))]
+        assert rule.name == "use_rollout_logprobs"
+
+
+def arrays_are_what_lists_are(slime, router, learner):
+    """Of the same samples: the same tensors of the same types, in both forms and every split."""
+    for merge in (False, True):
+        args, samples = rolled_out(slime, router, merge=merge)
+        shares = {}
+        for arrays in (True, False):
+            own = changed(args, focus_arrays=arrays, dp_size=2)
+            given = copy.deepcopy(samples)
+            shares[arrays] = slime.split(own, slime.convert(own, given), 2)
+            kinds = {type(each.tokens) for each in given}
+            assert kinds == {np.ndarray if arrays else Column, list}  # that of the failed tree
+            for rank in shares[arrays]:
+                slime.advantages(own, rank)
+        for one, other in zip(shares[True], shares[False], strict=True):
+            assert one.keys() == other.keys()
+            for name, values in one.items():
+                assert same(values, other[name]), name
+                if name in ("tokens", "loss_masks", "rollout_log_probs", "advantages"):
+                    assert [each.dtype for each in values] == [each.dtype for each in other[name]]
+
+
 def every_token_gets_its_edges_advantage(slime, router, learner):
     """Tensors like ``kl``; what the records say where tokens are trained; no returns."""
     for merge in (False, True):
@@ -104,8 +142,9 @@ def loggers_get_numbers(slime, router, learner):
         (logged,) = found.logged
         mean = np.mean([sample.reward for sample in samples])
         assert logged["rewards"] == pytest.approx(mean, abs=1e-6)
-        returns = [sample.metadata.get("raw_reward", sample.reward) for sample in samples]
-        assert logged["raw_reward"] == pytest.approx(np.mean(returns))
+        returns = [s.metadata["raw_reward"] for s in samples if not s.remove_sample]
+        assert len(returns) == len(samples) - 1
+        assert logged["raw_reward"] == pytest.approx(np.mean(returns)), "a failure is no zero"
 
 
 def a_failed_tree_trains_nothing(slime, router, learner):
@@ -185,6 +224,8 @@ def changed(args, **changes):
 CHECKS = [
     gradient_is_the_local_trainers,
     gradient_without_the_rollouts_log_probabilities,
+    the_ratio_is_to_the_weights_that_sampled,
+    arrays_are_what_lists_are,
     every_token_gets_its_edges_advantage,
     loggers_get_numbers,
     a_failed_tree_trains_nothing,

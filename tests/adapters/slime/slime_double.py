@@ -95,6 +95,7 @@ class Slime:
     Sample = Sample
     sibling = "rollout_id"
     ids, mask_sums = "rollout_ids", "rollout_mask_sums"
+    put, get = staticmethod(pickle.dumps), staticmethod(pickle.loads)
 
     def sample(self, **values):
         return self.Sample(**values)
@@ -249,7 +250,7 @@ class Slime:
             rank["global_batch_sizes"] = sizes
             rank["num_microbatches"] = counts
             rank["micro_batch_indices"] = indices
-            found.append(self._tensors(pickle.loads(pickle.dumps(rank))))
+            found.append(self._tensors(self.get(self.put(rank))))
         return found
 
     def _tensors(self, rank):

@@ -176,6 +176,8 @@ class RealSlime:
     sibling: str
     ids: str
     mask_sums: str
+    put: object = pickle.dumps
+    get: object = pickle.loads
 
     @classmethod
     def load(cls):
@@ -270,7 +272,7 @@ class RealSlime:
             "vpp_size": 1,
             "microbatch_group_size_per_vp_stage": 1,
         }
-        store = types.SimpleNamespace(put=pickle.dumps, get=pickle.loads)
+        store = types.SimpleNamespace(put=self.put, get=self.get)
         made = self._manager(args, train_parallel_config=config)
         module = importlib.import_module("slime.ray.rollout")
         with _replaced(module, "ray", store), _replaced(self.data, "ray", store):

@@ -7,10 +7,12 @@ import inspect
 import math
 import threading
 
+import attrs
 import pytest
 from focus_adapter_slime import hooks, make_evaluate, make_generate
 from focus_adapter_slime import router as requests
-from focus_adapter_slime.samples import ADVANTAGES, FACTS
+from focus_adapter_slime.host import open_host
+from focus_adapter_slime.samples import ADVANTAGES, FACTS, to_samples
 
 from focus_core import (
     GroupCentered,
@@ -387,3 +389,65 @@ def test_a_wrong_configuration_is_an_error(router, hook, changed, message):
     with pytest.raises(UsageError, match=message):
         call(hook, arguments(router, **changed), sample(label="3"))
     assert not router.requests
+
+
+def test_what_is_no_problem_is_refused_with_the_flag_to_look_at(router):
+    hook = make_generate(collector_for)
+    for wrong, flag in (({"prompt": None}, "--input-key"), ({"metadata": "x"}, "--metadata-key")):
+        with pytest.raises(UsageError, match=f"sample 5 has .*{flag}"):
+            call(hook, arguments(router), sample(**wrong))
+
+
+def test_errors_of_ones_own_functions_say_whose_they_are(router):
+    def fails(*_):
+        raise ZeroDivisionError
+
+    for hook, said in (
+        (make_generate(fails), "while collector_for made the collector of problem 5"),
+        (make_generate(collector_for, critic_sink=fails), "while the critic records of problem 5"),
+    ):
+        with pytest.raises(ZeroDivisionError) as caught:
+            call(hook, arguments(router))
+        assert said in "".join(caught.value.__notes__)
+
+
+def test_the_tokenizer_is_held_for_one_text_at_a_time(router):
+    host = asyncio.run(open_host(arguments(router), sample(), profile=None, training=True))
+    seen = []
+
+    class Watching:
+        eos_token_id = 3
+
+        def decode(self, tokens, **options):
+            seen.append((host.lock.locked(), len(tokens), options))
+            return "text"
+
+    decoder = attrs.evolve(host.decoder, tokenizer=Watching())
+    assert decoder.decode([1, 2], skip_special_tokens=False) == "text"
+    assert seen == [(True, 2, {"skip_special_tokens": False})]
+    assert not host.lock.locked()
+    assert decoder.eos_token_id == 3
+
+
+def test_samples_are_made_beside_the_loop(router, monkeypatch):
+    threads = []
+
+    def noting(*args):
+        threads.append(threading.current_thread())
+        return to_samples(*args)
+
+    monkeypatch.setattr("focus_adapter_slime.generate.to_samples", noting)
+    call(make_generate(collector_for), arguments(router))
+    (thread,) = threads
+    assert thread is not threading.main_thread()
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_a_tree(router, tmp_path):
+    (tmp_path / "file").write_text("")
+    args = arguments(
+        router, focus_task="arithmetic", focus_critic_sink=str(tmp_path / "file" / "critic")
+    )
+    before = len(router.requests)
+    with pytest.raises(UsageError, match=r"focus_critic_sink .*critic: Not a directory; name"):
+        call(hooks.generate, args, sample(prompt="1+1=", label="2"))
+    assert len(router.requests) == before

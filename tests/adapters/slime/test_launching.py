@@ -71,7 +71,7 @@ def test_a_package_without_its_programs_says_what_to_name(slime, modules, monkey
 
 def test_without_slime_it_says_how_to_install_it(modules, monkeypatch):
     monkeypatch.setattr(sys, "path", [p for p in sys.path if not Path(p, "slime").exists()])
-    with pytest.raises(UsageError, match="Slime is not installed; pip install 'git"):
+    with pytest.raises(UsageError, match="Slime is not installed; git clone"):
         find_checkout()
 
 

@@ -6,6 +6,7 @@ import sys
 import types
 
 import focus_adapter_slime as adapter
+import numpy as np
 import pytest
 import torch
 
@@ -81,7 +82,9 @@ def test_rewards_stay_what_they_are():
     samples = [sample(-0.25), sample(0.5, several=[1.0, 0.0, 0.5]), sample(3)]
     raw, rewards = adapter.preserve_advantages(None, samples)
     assert raw == [-0.25, 0.5, 3.0]
-    assert rewards == [-0.25, [1.0, 0.0, 0.5], 3.0]
+    assert [np.ravel(each).tolist() for each in rewards] == [[-0.25], [1.0, 0.0, 0.5], [3.0]]
+    lists = types.SimpleNamespace(focus_arrays=False)
+    assert adapter.preserve_advantages(lists, samples) == (raw, [-0.25, [1.0, 0.0, 0.5], 3.0])
     assert adapter.preserve_advantages(None, []) == ([], [])
 
 

@@ -135,7 +135,7 @@ def test_without_slime_it_says_how_to_get_it_and_where_the_files_are(no_slime, h
     done = invoke(*BASE, "--run-dir", "run")
     assert (done.code, done.crashed) == (2, False)
     (line,) = done.err.splitlines()
-    assert "Slime is not installed; pip install 'git+https://github.com/THUDM/slime'" in line
+    assert "Slime is not installed; git clone https://github.com/THUDM/slime && pip install" in line
     assert "run/launch.sh is the command above" in line
     assert "train_async.py \\\n  --custom-generate" in done.out
     assert {p.name for p in (here / "run").iterdir()} == {"slime.yaml", "slime.jsonl", "launch.sh"}
@@ -233,3 +233,36 @@ def test_saved_records_are_exported_as_samples(here, monkeypatch):
         assert sample["reward"] == pytest.approx(record["reward"])
         assert (sample["status"], sample["remove_sample"]) == ("completed", False)
         assert sample["rollout_id"] == record["metadata"]["group_index"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--group-rm", "--group-rm is True"),
+        ("--disable-compute-advantages-and-returns", "leave --disable-compute-advantages"),
+        ("--eps-clip-c 3", "--eps-clip-c is 3"),
+        ("--seed 1 --use-tis", "--use-tis is True"),
+        ("foo", "trainer.args begins with 'foo'"),
+        ("'", "No closing quotation"),
+        ("--num-rollout 3", "trainer.args gives --num-rollout"),
+    ],
+)
+def test_arguments_that_are_refused_leave_no_directory(words, said, no_slime, here):
+    done = invoke(*BASE, "--set", f"trainer.args={words}")
+    assert done.code != 0
+    assert said in done.err, done.err
+    assert list(here.iterdir()) == []
+
+
+def test_a_directory_that_was_there_stays(no_slime, here):
+    (here / "run").mkdir()
+    done = invoke(*BASE, "--run-dir", "run", "--set", "trainer.args=--group-rm")
+    assert done.code != 0
+    assert list((here / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("allowed", [["kl_loss_coef"], ["use_tis", "use_rollout_logprobs"]])
+def test_the_flag_that_was_given_up_on_purpose_is_left_out(allowed, no_slime, here):
+    settings = json.dumps({"allow": allowed})
+    done = invoke(*BASE, "--run-dir", "run", "--set", f"trainer.settings={settings}")
+    assert ("--use-rollout-logprobs" in done.out) == ("use_rollout_logprobs" not in allowed)

@@ -89,7 +89,7 @@ def test_older_ones_are_refused(install):
 
 def test_none_is_installed(install):
     install({})
-    with pytest.raises(UsageError, match=r"Slime is not installed; pip install 'git\+https://git"):
+    with pytest.raises(UsageError, match=r"Slime is not installed; git clone https://git"):
         find_slime()
 
 

@@ -142,7 +142,7 @@ def arguments(
         *(Flag(name, (path,)) for name, path in _TRAINING_HOOKS),
         Flag("--custom-config-path", (str(output),)),
         *_data(plan, prompts),
-        *_loop(plan, evaluation, model, learning_rate),
+        *_loop(plan, evaluation, model, learning_rate, chosen.get(f"{PREFIX}allow", ())),
     ]
     return Launch([*_without(flags, given), *_flags(own)], files)
 
@@ -164,7 +164,11 @@ def _data(plan: LaunchPlan, prompts: Path) -> Iterator[Flag]:
 
 
 def _loop(
-    plan: LaunchPlan, evaluation: Path, model: str | None, learning_rate: float | None
+    plan: LaunchPlan,
+    evaluation: Path,
+    model: str | None,
+    learning_rate: float | None,
+    allow: Sequence[str],
 ) -> Iterator[Flag]:
     trees = str(plan.problems_per_step)
     yield Flag("--num-rollout", (str(plan.config["steps"]),))
@@ -173,7 +177,8 @@ def _loop(
     yield Flag("--global-batch-size", (trees,))
     yield Flag("--advantage-estimator", ("grpo",))
     yield Flag("--disable-rewards-normalization")
-    yield Flag("--use-rollout-logprobs")  # the ratio is to the weights that sampled
+    if "use_rollout_logprobs" not in allow:
+        yield Flag("--use-rollout-logprobs")
     yield Flag("--use-dynamic-batch-size")
     yield Flag("--max-tokens-per-gpu", ("8192",), open=True)
     if plan.eval_problems:
@@ -229,6 +234,8 @@ def _given(own: Sequence[str]) -> dict[str, Any]:
         values = [_value(text) for text in flag.values]
         name = flag.name.removeprefix("--").replace("-", "_")
         found[name] = True if not values else values[0] if len(values) == 1 else values
+        if name.startswith("disable_"):
+            found[name.removeprefix("disable_")] = False
     return found
 
 

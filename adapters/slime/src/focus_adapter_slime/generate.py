@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -18,6 +19,7 @@ from focus_adapter_slime.trees import (
     called_off,
     check_sampling,
     collect_tree,
+    number_of,
     problem_of,
     whole_rollout,
 )
@@ -27,11 +29,11 @@ from focus_core.agent.workspace import Workspace
 from focus_core.collect import Collection, Collector
 from focus_core.errors import UsageError
 from focus_core.export import export_actor, export_critic, export_merged
-from focus_core.records import Problem
+from focus_core.records import ActorRecord, Problem
 from focus_core.run.evaluate import unbranched
 from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
-from focus_core.waiting import in_thread
+from focus_core.waiting import in_thread, noted
 
 __all__ = ["GenerateHook", "make_evaluate", "make_generate"]
 
@@ -154,7 +156,8 @@ class _Hook:
         return self._host, self._streak
 
     def _collector(self, policy: RouterPolicy, problem: Problem) -> Collector:
-        collector = self.collector_for(policy, problem)
+        with noted(f"collector_for made the collector of problem {problem.id}"):
+            collector = self.collector_for(policy, problem)
         if not isinstance(collector, Collector):
             raise UsageError(f"collector_for returned {type(collector).__name__}, not a Collector")
         return collector
@@ -177,19 +180,16 @@ class _Hook:
                 self.counts["straddling_generations"] += policy.straddling
         streak.succeeded()
         if self.critic_sink is not None:
-            critic = [record.to_dict() for record in export_critic(collection)]
             await called_off(
-                in_thread(self.critic_sink, critic),
+                in_thread(_keep_critic, self.critic_sink, collection),
                 deadline=host.settings.deadline,
                 grace=host.settings.grace,
                 aborting=lambda: False,
             )
         export = export_merged if host.settings.merge else export_actor
-        records = export(collection)
-        self.counts["samples"] += len(records)
-        self.counts["empty_trees"] += not records
-        with host.lock:
-            samples = to_samples(records, sample, host.tokenizer, type(sample))
+        samples, trained = await in_thread(_samples, export, collection, sample, host.decoder)
+        self.counts["samples"] += trained
+        self.counts["empty_trees"] += not trained
         returns = collection.returns
         for made in samples:
             if hasattr(made, "weight_versions"):
@@ -212,8 +212,8 @@ class _Hook:
                 collect_tree(
                     collector,
                     problem,
-                    group_index=_number(sample),
-                    key=_key(host, sample, params),
+                    group_index=number_of(sample),
+                    key=host.key(sample, params),
                     workspace=self.workspace_for(problem) if self.workspace_for else None,
                     fail_fast=not partial,
                 ),
@@ -223,10 +223,12 @@ class _Hook:
             )
             if collection.failures and not any(collection.tree.edges()):
                 partial = False  # nothing is left of it
-            return collection.prepare(
+            prepare = functools.partial(
+                collection.prepare,
                 min_abs_advantage=settings.min_abs_advantage if least is None else least,
                 allow_partial=partial and not is_aborting(),
             )
+            return await in_thread(prepare)
         except Exception as error:  # the user's environment, policy, critic or recipe
             return error
 
@@ -245,7 +247,7 @@ class _Hook:
             _LOG.warning("sample %s is left out: %s", getattr(sample, "index", None), reason)
             streak.failed(error)
         status = "ABORTED" if aborted else "FAILED"
-        return removed_sample(sample, host.tokenizer, type(sample), reason, status=status)
+        return removed_sample(sample, host.decoder, type(sample), reason, status=status)
 
     async def evaluate(self, args: Any, sample: Any, sampling_params: Any) -> Any:
         """One rollout, as one sample."""
@@ -267,8 +269,7 @@ class _Hook:
         tree = found.tree
         leaf = max(tree.edges())
         rollout = Rollout(tree, leaf)
-        with host.lock:
-            made = to_sample(whole_rollout(found, leaf), sample, host.tokenizer, type(sample))
+        made = to_sample(whole_rollout(found, leaf), sample, host.decoder, type(sample))
         if hasattr(made, "weight_versions"):
             made.weight_versions = list(policy.weight_versions)
         if not rollout.done and hasattr(type(sample), "Status"):
@@ -276,19 +277,17 @@ class _Hook:
         return made
 
 
-def _number(sample: Any) -> int:
-    """The tree's number in its batch: Slime numbers samples through."""
-    for name in ("index", "group_index"):
-        value = getattr(sample, name, None)
-        if value is not None:
-            return int(value)
-    return 0
+def _keep_critic(sink: CriticSink, collection: Collection) -> None:
+    with noted(f"the critic records of problem {collection.problem.id} were handed on"):
+        sink([record.to_dict() for record in export_critic(collection)])
 
 
-def _key(host: Host, sample: Any, sampling_params: Any) -> tuple[int, ...] | None:
-    """Seeds of a tree where the servers heed them."""
-    if not host.deterministic:
-        return None
-    own = (sampling_params or {}).get("sampling_seed")
-    seed = getattr(host.args, "rollout_seed", 0) if own is None else own
-    return int(seed), _number(sample)
+def _samples(
+    export: Callable[[Collection], Sequence[ActorRecord]],
+    collection: Collection,
+    source: Any,
+    decoder: Any,
+) -> tuple[list[Any], int]:
+    """A tree's samples, and how many of them train."""
+    records = export(collection)
+    return to_samples(records, source, decoder, type(source)), len(records)

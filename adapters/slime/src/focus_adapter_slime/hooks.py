@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -88,7 +89,15 @@ def _collector_for(settings: Settings) -> CollectorFor:
 
 
 def _generate(settings: Settings) -> GenerateHook:
-    sink = None if settings.critic_sink is None else JsonlDirectory(settings.critic_sink)
+    folder = settings.critic_sink
+    if folder is not None:
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"focus_critic_sink {folder}: {error.strerror}; name another folder"
+            ) from error
+    sink = None if folder is None else JsonlDirectory(folder)
     return make_generate(_collector_for(settings), critic_sink=sink)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -10,6 +11,7 @@ import attrs
 from focus_adapter_slime.objective import check_objective
 from focus_adapter_slime.policy import RouterPolicy
 from focus_adapter_slime.settings import Settings, read_settings
+from focus_adapter_slime.trees import number_of
 from focus_adapter_slime.versions import contract_of, generate_state, is_aborting
 from focus_core.agent.profiles import Reading, read_profile
 from focus_core.errors import UsageError
@@ -22,6 +24,23 @@ _LOADED: dict[str, Any] = {}
 
 
 @attrs.frozen(eq=False)
+class _Decoder:
+    """The tokenizer as samples need it, held for one text at a time."""
+
+    tokenizer: Any
+    lock: threading.Lock
+
+    @property
+    def eos_token_id(self) -> Any:
+        return getattr(self.tokenizer, "eos_token_id", None)
+
+    def decode(self, tokens: Sequence[int], **options: Any) -> str:
+        with self.lock:
+            text: str = self.tokenizer.decode(tokens, **options)
+        return text
+
+
+@attrs.frozen(eq=False)
 class Host:
     """Slime's ``args``, checked.
 
@@ -30,7 +49,8 @@ class Host:
         settings: Of the custom configuration.
         tokenizer: Of the model that is trained.
         reading: What its profile says.
-        lock: Held while the tokenizer is in use: graders may decode in threads.
+        lock: Held while the tokenizer is in use: graders and samples decode in threads.
+        decoder: The tokenizer behind that lock, for samples.
     """
 
     args: Any
@@ -38,11 +58,25 @@ class Host:
     tokenizer: Any
     reading: Reading
     lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    decoder: _Decoder = attrs.field(init=False)
+
+    @decoder.default
+    def _behind_the_lock(self) -> _Decoder:
+        return _Decoder(self.tokenizer, self.lock)
 
     @property
     def deterministic(self) -> bool:
         """Whether the servers heed seeds."""
         return bool(getattr(self.args, "sglang_enable_deterministic_inference", False))
+
+    def key(self, sample: Any, sampling_params: Any) -> tuple[int, ...] | None:
+        """Seeds of a sample's tree, where the servers heed them."""
+        if not self.deterministic:
+            return None
+        seed = (sampling_params or {}).get("sampling_seed")
+        if seed is None:
+            seed = getattr(self.args, "rollout_seed", None) or 0
+        return int(seed), number_of(sample)
 
     def policy(self, sample: Any) -> RouterPolicy:
         """A policy for one tree; its owner closes it."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from focus_adapter_slime.versions import find_slime
+from focus_adapter_slime.versions import INSTALL, find_slime
 from focus_core.errors import UsageError
 
 __all__ = ["find_checkout", "model_flags", "run"]
@@ -46,8 +46,8 @@ def find_checkout(root: str | None = None) -> Path:
         if _is_checkout(folder):
             return folder.resolve()
     raise UsageError(
-        "Slime is installed without its train.py, as pip does; clone "
-        "https://github.com/THUDM/slime and name the folder with --set trainer.root=DIR"
+        f"Slime is installed without its train.py; {INSTALL}, or name a checkout with "
+        "--set trainer.root=DIR"
     )
 
 

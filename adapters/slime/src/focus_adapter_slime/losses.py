@@ -17,7 +17,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from focus_adapter_slime.samples import ADVANTAGES
+import numpy as np
+
+from focus_adapter_slime.columns import Column, use_arrays
+from focus_adapter_slime.samples import ADVANTAGES, FACTS, RETURN
 from focus_core.errors import RecordError, UsageError
 
 __all__ = ["advantages", "preserve_advantages", "sum_policy_tokens"]
@@ -26,23 +29,29 @@ __all__ = ["advantages", "preserve_advantages", "sum_policy_tokens"]
 def preserve_advantages(args: Any, samples: list[Any]) -> tuple[list[float], ...]:
     """Return the FOCUS advantages unchanged: no group centring, no scaling.
 
-    For ``--custom-reward-post-process-path``. Slime calls it once, with every sample.
+    For ``--custom-reward-post-process-path``. Slime calls it once, with every sample, when it
+    begins to make tensors of them; their tokens, log probabilities and masks become arrays here,
+    unless ``focus_arrays`` is false.
 
     Args:
-        args: Slime's arguments; not read.
+        args: Slime's arguments; of them ``focus_arrays`` is read.
         samples: Slime samples whose ``reward`` is an advantage.
 
     Returns:
         What Slime logs as ``raw_reward``, one float per sample, and what it trains on: the same
-        float, or the list of advantages of a sample that has several.
+        float, or the response tokens' advantages of a sample that has several.
 
     Raises:
         RecordError: A reward or advantage is missing or not finite, or there are more or fewer
             advantages than response tokens.
     """
+    arrays = getattr(args, "focus_arrays", True)
+    _leave_out_of_the_mean(samples)
     raw: list[float] = []
     trained: list[Any] = []
     for place, sample in enumerate(samples):
+        if arrays:
+            use_arrays(sample)
         name = f"sample {place} (index {sample.index})"
         raw.append(_finite(sample.reward, f"the reward of {name}"))
         by_token = (sample.metadata or {}).get(ADVANTAGES)
@@ -50,7 +59,8 @@ def preserve_advantages(args: Any, samples: list[Any]) -> tuple[list[float], ...
             trained.append(raw[-1])
             continue
         _same_length(by_token, sample.response_length, name)
-        trained.append([_finite(value, f"an advantage of {name}") for value in by_token])
+        column = _all_finite(by_token, name)
+        trained.append(column if arrays else column.tolist())
     return raw, trained
 
 
@@ -88,13 +98,12 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     logged: list[float] = []
     for place, (like, reward) in enumerate(zip(kl, rewards, strict=True)):
         name = f"sample {place} of this rank"
-        if isinstance(reward, list | tuple):
+        if isinstance(reward, list | tuple | np.ndarray):
             _same_length(reward, len(like), name)
-            values = [_finite(value, f"an advantage of {name}") for value in reward]
+            values = _all_finite(reward, name)
             spread.append(torch.tensor(values, dtype=like.dtype, device=like.device))
-            masks = rollout_data["loss_masks"][place].tolist()
-            kept = [value for value, mask in zip(values, masks, strict=True) if mask]
-            logged.append(math.fsum(kept) / max(len(kept), 1))
+            kept = values[rollout_data["loss_masks"][place].bool().cpu().numpy()]
+            logged.append(float(kept.mean()) if len(kept) else 0.0)
         else:
             logged.append(_finite(reward, f"the reward of {name}"))
             spread.append(torch.full_like(like, logged[-1]))
@@ -175,6 +184,25 @@ def _finite(value: Any, name: str) -> float:
             "focus_adapter_slime's?"
         )
     return number
+
+
+def _leave_out_of_the_mean(samples: list[Any]) -> None:
+    """Give failed trees' samples the others' mean return, so that none is logged as a zero."""
+    facts = [sample.metadata or {} for sample in samples]
+    returns = [each[RETURN] for each in facts if RETURN in each and FACTS in each]
+    if returns:
+        mean = math.fsum(returns) / len(returns)
+        for each in facts:
+            if "removed" in each.get(FACTS, ()):
+                each.setdefault(RETURN, mean)
+
+
+def _all_finite(values: Any, name: str) -> Any:
+    """A response's advantages as float64."""
+    known = values.array if isinstance(values, Column) else values
+    if not isinstance(known, np.ndarray) or not np.isfinite(known).all():
+        known = np.array([_finite(value, f"an advantage of {name}") for value in values])
+    return known
 
 
 def _same_length(values: Any, length: int, name: str) -> None:

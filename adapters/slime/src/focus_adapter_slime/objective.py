@@ -74,6 +74,11 @@ def _without(flag: str) -> str:
     return f"leave {flag} out"
 
 
+def _absent(name: str, why: str, *, optional: bool = False) -> Rule:
+    """Of a flag that must not be given."""
+    return Rule(name, _off, _without("--" + name.replace("_", "-")), why, optional)
+
+
 RULES: Sequence[Rule] = (
     _hook("custom_advantage_function_path", "advantages", "Slime's estimator replaces the trees'"),
     _hook("custom_reward_post_process_path", "preserve_advantages", "Slime centres the advantages"),
@@ -88,12 +93,7 @@ RULES: Sequence[Rule] = (
         "--advantage-estimator grpo",
         "another one changes the loss, trains a critic, or whitens",
     ),
-    Rule(
-        "normalize_advantages",
-        _off,
-        _without("--normalize-advantages"),
-        "advantages are whitened after our hook",
-    ),
+    _absent("normalize_advantages", "advantages are whitened after our hook"),
     Rule(
         "rewards_normalization",
         _off,
@@ -112,12 +112,7 @@ RULES: Sequence[Rule] = (
         "--context-parallel-size 1",
         "the reducer would sum over a part of each sequence",
     ),
-    Rule(
-        "calculate_per_token_loss",
-        _off,
-        _without("--calculate-per-token-loss"),
-        "the sum is divided by the number of tokens",
-    ),
+    _absent("calculate_per_token_loss", "the sum is divided by the number of tokens"),
     Rule(
         "loss_type",
         lambda value: value in (None, "policy_loss"),
@@ -130,22 +125,13 @@ RULES: Sequence[Rule] = (
         _without("--disable-compute-advantages-and-returns"),
         "our advantage hook is not called",
     ),
-    Rule(
+    _absent(
         "group_rm",
-        _off,
-        _without("--group-rm"),
         "rewards of a group replace the advantages, and cannot be shared among its trees",
     ),
-    Rule(
-        "partial_rollout",
-        _off,
-        _without("--partial-rollout"),
-        "half a tree has no advantages, and is not continued",
-    ),
-    Rule(
+    _absent("partial_rollout", "half a tree has no advantages, and is not continued"),
+    _absent(
         "dynamic_sampling_filter_path",
-        lambda value: value is None,
-        _without("--dynamic-sampling-filter-path"),
         "filters read one reward per sample, and a tree has a list of them",
     ),
     Rule(
@@ -154,66 +140,44 @@ RULES: Sequence[Rule] = (
         "--rollout-function-path slime.rollout.sglang_rollout.generate_rollout",
         "fully asynchronous rollouts take one sample per prompt, and mix weights",
     ),
-    Rule(
+    _absent(
         "custom_convert_samples_to_train_data_path",
-        lambda value: value is None,
-        _without("--custom-convert-samples-to-train-data-path"),
         "it takes the place of what hands our advantages on",
     ),
-    Rule(
-        "log_passrate",
-        _off,
-        _without("--log-passrate"),
-        "it wants as many samples for every prompt",
+    _absent("log_passrate", "it wants as many samples for every prompt"),
+    _absent(
+        "log_correct_samples",
+        "it looks for samples of reward 1, and for log probabilities that are not recomputed",
     ),
-    Rule(
-        "log_reward_category",
-        lambda value: value is None,
-        _without("--log-reward-category"),
-        "a sample's reward is a number, not an object",
-    ),
-    Rule(
-        "reward_key",
-        lambda value: not value,
-        _without("--reward-key"),
-        "a sample's reward is a number, not an object",
-    ),
-    Rule(
-        "eval_reward_key",
-        lambda value: not value,
-        _without("--eval-reward-key"),
-        "a sample's reward is a number, not an object",
-    ),
-    Rule(
+    _absent("log_reward_category", "a sample's reward is a number, not an object"),
+    _absent("reward_key", "a sample's reward is a number, not an object"),
+    _absent("eval_reward_key", "a sample's reward is a number, not an object"),
+    _absent(
         "apply_chat_template",
-        _off,
-        _without("--apply-chat-template"),
         "the policy renders the chat itself, and a rendered prompt would be rendered again",
     ),
-    Rule(
-        "multimodal_keys",
-        _off,
-        _without("--multimodal-keys"),
-        "tasks see text only, and images would be left out",
-    ),
+    _absent("multimodal_keys", "tasks see text only, and images would be left out"),
     Rule(
         "rollout_top_p",
         lambda value: value in (None, 1),
         "--rollout-top-p 1.0",
         "Slime then wants the nucleus of every token, which records do not have",
     ),
-    Rule(
-        "use_rollout_routing_replay",
-        _off,
-        _without("--use-rollout-routing-replay"),
-        "records do not have the experts of every token",
-    ),
+    _absent("use_rollout_routing_replay", "records do not have the experts of every token"),
     Rule(
         "kl_coef",
         _off,
         "--kl-coef 0, and --use-kl-loss --kl-loss-coef X with focus_allow: [kl_loss_coef] if a KL "
         "term is wanted",
         "it works on rewards, which the trees' advantages replace",
+    ),
+    Rule(
+        "use_rollout_logprobs",
+        _on,
+        "--use-rollout-logprobs",
+        "the ratio is to log probabilities that are computed again at the update, not to those of "
+        "the weights that sampled",
+        optional=True,
     ),
     Rule(
         "kl_loss_coef",
@@ -223,21 +187,21 @@ RULES: Sequence[Rule] = (
         optional=True,
     ),
     Rule("entropy_coef", _off, "--entropy-coef 0", "it adds a term to the loss", optional=True),
-    Rule(
-        "use_opd",
-        _off,
-        _without("--use-opd"),
-        "it subtracts from the advantages",
+    _absent("use_opd", "it subtracts from the advantages", optional=True),
+    _absent("use_tis", "it weighs token losses by a ratio of its own", optional=True),
+    _absent(
+        "get_mismatch_metrics",
+        "the function that measures also weighs and masks token losses",
         optional=True,
     ),
-    Rule(
-        "use_tis",
-        _off,
-        _without("--use-tis"),
-        "it weighs token losses by a ratio of its own",
+    _absent("eps_clip_c", "it bounds the losses of negative advantages once more", optional=True),
+    _absent("rollout_sample_filter_path", "it takes samples out of trees", optional=True),
+    _absent(
+        "rollout_data_postprocess_path",
+        "it may change the advantages after our hook",
         optional=True,
     ),
-    Rule("use_opsm", _off, _without("--use-opsm"), "it masks whole sequences", optional=True),
+    _absent("use_opsm", "it masks whole sequences", optional=True),
 )
 
 

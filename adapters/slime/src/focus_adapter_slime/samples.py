@@ -6,6 +6,9 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from focus_adapter_slime.columns import Column, Mask
 from focus_adapter_slime.versions import contract_of
 from focus_core.errors import RecordError, UsageError
 from focus_core.records import ActorRecord, as_actor
@@ -65,7 +68,7 @@ def to_sample(
     facts = {key: record.metadata.get(key) for key in ("group_index", "problem", "edge", "parent")}
     extra: dict[str, Any] = {FACTS: facts}
     if len(weights) > 1:
-        extra[ADVANTAGES] = advantages.tolist()
+        extra[ADVANTAGES] = Column(advantages)
         reward = float(advantages.sum() / record.trained_tokens)
     else:
         reward = float(weights.pop())
@@ -73,11 +76,11 @@ def to_sample(
         source,
         sample_type,
         extra,
-        tokens=record.tokens.tolist(),
+        tokens=Column(record.tokens),
         response="" if tokenizer is None else _text(tokenizer, record.tokens[start:].tolist()),
         response_length=len(record.tokens) - start,
-        loss_mask=record.loss_mask[start:].tolist(),
-        rollout_log_probs=record.logprobs[start:].tolist(),
+        loss_mask=Column(record.loss_mask[start:].astype(np.uint8).view(Mask)),
+        rollout_log_probs=Column(record.logprobs[start:]),
         reward=reward,
         status="COMPLETED",
     )

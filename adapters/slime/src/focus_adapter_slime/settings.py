@@ -75,6 +75,7 @@ class Settings:
         profile: How replies are read: ``token_chunk`` (the default), ``chat``, ``hermes`` or
             ``qwen-xml``.
         merge: One sample per path with several spans, instead of one sample per span.
+        arrays: Hand Slime arrays when it makes tensors of samples; ``false`` hands it lists.
         straddle: ``refuse`` fails what was sampled from other weights than its tree's first
             generation; ``keep`` trains on it. Both count it.
         on_failure: A tree that fails becomes a sample that Slime removes (``drop``), or stops the
@@ -105,6 +106,7 @@ class Settings:
     critic_sink: str | None = _text()
     profile: str | None = _text()
     merge: bool = _field("true or false", lambda v: isinstance(v, bool), False)
+    arrays: bool = _field("true or false", lambda v: isinstance(v, bool), True)
     straddle: str = _choice("refuse", "keep")
     on_failure: str = _choice("drop", "raise")
     max_failures: int = _count(1, 32)

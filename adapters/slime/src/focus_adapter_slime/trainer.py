@@ -126,9 +126,11 @@ class SlimeTrainer:
 
     def _own(self) -> list[str]:
         try:
-            return shlex.split(self.args)
+            words = shlex.split(self.args)
         except ValueError as error:
             raise UsageError(f"trainer.args={self.args!r}: {error}") from error
+        shell_lines(words)  # refuses what is no flag, before others of ours stand in front
+        return words
 
     def _checkout(self) -> tuple[Path | None, UsageError | None]:
         """Where Slime is, or why it is nowhere; a folder that was named must be right."""

@@ -18,7 +18,15 @@ from focus_core.collect import Collection, Collector
 from focus_core.errors import DeadlineError, UsageError
 from focus_core.records import ActorRecord, Problem, Span
 
-__all__ = ["Streak", "called_off", "check_sampling", "collect_tree", "problem_of", "whole_rollout"]
+__all__ = [
+    "Streak",
+    "called_off",
+    "check_sampling",
+    "collect_tree",
+    "number_of",
+    "problem_of",
+    "whole_rollout",
+]
 
 T = TypeVar("T")
 _LOG = logging.getLogger("focus_adapter_slime")
@@ -34,17 +42,35 @@ def problem_of(sample: Any) -> Problem:
     Its id is the metadata's ``id`` where there is one, else the sample's index.
 
     Raises:
-        UsageError: The sample has images or the like.
+        UsageError: The sample has images or the like, no prompt, or metadata that are no object.
     """
+    if sample.prompt is None:
+        raise UsageError(
+            f"sample {sample.index} has no prompt; --input-key must name a key of the prompt data"
+        )
+    metadata = getattr(sample, "metadata", None) or {}
+    if not isinstance(metadata, Mapping):
+        raise UsageError(
+            f"sample {sample.index} has metadata {metadata!r:.80}; what --metadata-key names must "
+            "be an object"
+        )
     inputs = getattr(sample, "multimodal_inputs", None) or {}
     if any(value is not None for value in inputs.values()):
         raise UsageError(
             f"sample {sample.index} has multimodal inputs ({', '.join(inputs)}); tasks see text "
             "only"
         )
-    metadata: Mapping[str, Any] = dict(getattr(sample, "metadata", None) or {})
     name = metadata.get("id", getattr(sample, "index", None))
-    return Problem(sample.prompt, sample.label, name, MappingProxyType(metadata))
+    return Problem(sample.prompt, sample.label, name, MappingProxyType(dict(metadata)))
+
+
+def number_of(sample: Any) -> int:
+    """The tree's number in its batch: Slime numbers samples through."""
+    for name in ("index", "group_index"):
+        value = getattr(sample, name, None)
+        if value is not None:
+            return int(value)
+    return 0
 
 
 def check_sampling(collector: Collector, args: Any) -> None:
@@ -57,7 +83,7 @@ def check_sampling(collector: Collector, args: Any) -> None:
     if own.temperature != trained:
         raise UsageError(
             f"the agent samples at temperature {own.temperature:g}, and Slime trains at "
-            f"--rollout-temperature {trained:g}; make them equal"
+            f"--rollout-temperature {trained}; make them equal"
         )
     if own.top_p != 1.0 or own.top_k != 0:
         raise UsageError(

@@ -14,7 +14,12 @@ from focus_core.errors import UsageError
 
 __all__ = ["Contract", "contract_of", "find_slime", "generate_state", "is_aborting"]
 
-INSTALL = "pip install 'git+https://github.com/THUDM/slime', or use the image slimerl/slime"
+INSTALL = (
+    "git clone https://github.com/THUDM/slime && pip install --no-deps -e slime, or use the image "
+    "slimerl/slime"
+)
+"""Of the checkout: what pip installs from an address has no train.py; of its requirements, such as
+Megatron and SGLang, pip knows no right versions."""
 _OLD = (
     "this Slime is older than v0.3.0: its Sample has neither 'rollout_id' nor 'group_id', so that "
     "the samples of one tree cannot be kept together, and it has no advantage hook; install v0.3.0 "
