@@ -137,7 +137,7 @@ def says(route, kind, position):
         return rf"log probabilities|sampling failed|no sample within {LIMIT:g} s"
     if route in SNAPSHOT:
         return rf"publishing the policy of step {step}( failed: \w+)?"
-    return r"Tinker does not open 'm': \w+"
+    return r"Tinker at http://\S+ does not open 'm': \w+"
 
 
 @pytest.mark.parametrize(
