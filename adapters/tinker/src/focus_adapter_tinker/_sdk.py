@@ -98,7 +98,7 @@ def context_length(service: Any, model: str, **where: Any) -> int | None:
             if each.model_name == model:
                 return getattr(each, "max_context_length", None)
     except Exception as error:  # it is a convenience: the server will refuse what is too long
-        _LOG.debug("the context length of %s is not known: %s", model, explain(error))
+        _LOG.warning("the context length of %s is not known: %s", model, explain(error))
     return None
 
 
