@@ -74,7 +74,8 @@ def show(rows: Iterable[Row], title: str) -> None:
     if not asked.json:
         print(title)
     for row in rows:
-        print(json.dumps({**attrs.asdict(row), "holds": row.holds}) if asked.json else line(row))
+        said = json.dumps({**attrs.asdict(row), "holds": row.holds}) if asked.json else line(row)
+        print(said, flush=True)
 
 
 def line(row: Row) -> str:

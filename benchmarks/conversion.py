@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from _measure import Row, ratio, seconds, show
 from focus_adapter_tinker import to_datum
-from scheduler import Arrays
+from scheduler import Arrays, grown
 from tinker import types
 from tinker.proto.request_conv import forward_backward_request_to_proto
 from tinker_cookbook.completers import TokensWithLogprobs
@@ -34,6 +34,7 @@ from focus_core import (
     Collector,
     Critic,
     Generation,
+    Independent,
     Problem,
     Reply,
     SamplingParams,
@@ -43,6 +44,7 @@ from focus_core import (
     Transition,
 )
 from focus_core.export import export_actor, export_merged
+from focus_core.tree.tree import Tree
 
 PROMPT, SEGMENT, VOCABULARY = 64, 64, 50_000
 
@@ -192,6 +194,39 @@ def list_bytes(collection: Collection) -> int:
     return size if kept else 0
 
 
+class Words(Arrays):
+    """Says the same segment again and again, which has a text."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """A token is a word."""
+        return " ".join(map(str, tokens))
+
+
+def asked(depth: int) -> tuple[Tree, list[str]]:
+    """A path of so many transitions of 256 tokens, and what its critic was asked."""
+    sent: list[str] = []
+
+    def value(text: str) -> float:
+        sent.append(text)
+        return 0.5
+
+    search = Independent(1, max_concurrency=1)
+    collection = asyncio.run(grown(Words(), depth, search, Critic.from_fn(value)))
+    return collection.tree, sent
+
+
+def held(contexts: Sequence[Any]) -> int:
+    """Bytes of what a tree keeps of its critic's contexts."""
+    kept = [context for context in contexts if context is not None]
+    parts = [
+        getattr(context, name)
+        for context in kept
+        for name in getattr(context, "__slots__", ())
+        if not name.startswith("_")
+    ]
+    return sum(map(sys.getsizeof, [*kept, *parts]))
+
+
 def rows() -> Iterator[Row]:
     """The rows of the table."""
     for depth, datums, bytes_ in ((32, ">= 35", ">= 20"), (128, ">= 90", ">= 35")):
@@ -243,6 +278,9 @@ def rows() -> Iterator[Row]:
         ">= 8",
         f"{ours * 1e3:.1f} / {peer * 1e3:.0f} ms",
     )
+    body, sampled = len(merged()), sum(tree.counts["tokens"] for tree in trees)
+    yield Row("wire bytes a sampled token, random trees", body / sampled)
+    yield Row("M sampled tokens/s from trees to wire bytes", sampled / ours / 1e6)
     for name, some in (("random trees", trees), ("deep trees", random_trees(4, 480))):
         whole = sum(len(r.tokens) for tree in some for r in export_merged(tree))
         single = sum(len(r.tokens) for tree in some for r in export_actor(tree))
@@ -259,13 +297,21 @@ def rows() -> Iterator[Row]:
             f"bytes of token columns a tree token, {transitions:,} transitions",
             columns.token_bytes / columns.token_count,
             "<= 11",
-            f"depth {max(columns.depth)}; contexts apart: "
-            f"{sum(sys.getsizeof(c) for c in kept if c is not None):,} bytes",
+            f"depth {max(columns.depth)}; contexts apart: {held(kept):,} bytes",
         )
         yield Row(
             f"token columns / Python lists, {transitions:,} transitions",
             columns.token_bytes / list_bytes(tree),
             "<= 0.1667",
+        )
+    for depth in (8, 128):
+        path, sent = asked(depth)
+        apart, whole = held(path.context), sum(map(sys.getsizeof, sent))
+        yield Row(
+            f"contexts of a text critic, kept / sent, depth {depth}",
+            apart / whole,
+            "",
+            f"{apart:,} / {whole:,} bytes; {apart / path.token_count:.1f} bytes a tree token",
         )
 
 

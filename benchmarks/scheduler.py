@@ -93,10 +93,11 @@ class Countdown:
         self.taken = state
 
 
-async def grown(policy: Any, depth: int, search: Any) -> Collection:
+async def grown(policy: Any, depth: int, search: Any, critic: Critic | None = None) -> Collection:
     """One tree."""
     agent = Agent(policy, Countdown(depth), context=Segments(SEGMENT), max_transitions=depth)
-    async with Collector(agent, critic=Critic.constant(0.5), search=search) as collector:
+    critic = critic or Critic.constant(0.5)
+    async with Collector(agent, critic=critic, search=search) as collector:
         return await collector.collect(Problem("count", id="p"))
 
 

@@ -21,7 +21,15 @@ from focus_core.task import CollectorFor
 from focus_core.trainer import Trainer
 from focus_core.waiting import all_of, in_thread, noted
 
-__all__ = ["BatchSource", "CollectedBatch", "LiveCollection", "TreeRecords", "converted", "merges"]
+__all__ = [
+    "BatchSource",
+    "CollectedBatch",
+    "LiveCollection",
+    "TreeRecords",
+    "converted",
+    "let_go",
+    "merges",
+]
 
 
 @attrs.frozen
@@ -41,7 +49,7 @@ class TreeRecords:
 
 @attrs.frozen(kw_only=True)
 class CollectedBatch:
-    """A batch before its update.
+    """A batch before its update; made in a worker thread, as it goes through every record.
 
     Attributes:
         index: Of the batch, from 0.
@@ -49,6 +57,9 @@ class CollectedBatch:
         trees: Its trees, in the order of their problems.
         others: Records of the other lanes, by lane name.
         metrics: The collection's numbers, ``sampled_tokens`` among them.
+        actor: The actor records of all trees.
+        items: The items of all trees.
+        has_signal: Whether any generated token has a non-zero advantage.
     """
 
     index: int
@@ -56,6 +67,21 @@ class CollectedBatch:
     trees: Sequence[TreeRecords]
     others: Mapping[str, Sequence[Any]]
     metrics: Mapping[str, Any]
+    actor: Sequence[ActorRecord] = attrs.field(init=False)
+    items: Sequence[Any] = attrs.field(init=False)
+    has_signal: bool = attrs.field(init=False)
+
+    @actor.default
+    def _of_all_trees(self) -> list[ActorRecord]:
+        return [record for tree in self.trees for record in tree.actor]
+
+    @items.default
+    def _items_of_all_trees(self) -> list[Any]:
+        return [item for tree in self.trees for item in tree.items]
+
+    @has_signal.default
+    def _any_signal(self) -> bool:
+        return any(record.has_signal for record in self.actor)
 
 
 class BatchSource(Protocol):
@@ -75,6 +101,16 @@ class BatchSource(Protocol):
             Exception: Whatever failed first; the run ends with it.
         """
         ...
+
+
+def let_go(objects: list[Any]) -> None:
+    """Empty a list, one object at a time; for a worker thread.
+
+    Freeing what a batch consists of takes tens of milliseconds, and the interpreter would do it
+    without a pause for other threads.
+    """
+    while objects:
+        objects.pop()
 
 
 def merges(trainer: Trainer, asked: bool | None = None) -> bool:
@@ -125,14 +161,26 @@ class LiveCollection:
             self._tree(index, place, policy, behavior_step, self._at(first + place))
             for place in range(self.problems_per_step)
         )
+        return await in_thread(self._together, index, behavior_step, landed)
+
+    def _together(
+        self,
+        index: int,
+        behavior_step: int,
+        landed: list[tuple[Collection, TreeRecords, dict[str, Sequence[Any]]]],
+    ) -> CollectedBatch:
+        """The batch of its trees, which are let go; in a worker thread."""
         collections = [collection for collection, *_ in landed]
         trees = [tree for _, tree, _ in landed]
         metrics = summarize(collections, [record for tree in trees for record in tree.actor])
-        metrics["epoch"] = (first + self.problems_per_step) / len(self.problems)
+        seen = (index + 1) * self.problems_per_step
+        metrics["epoch"] = seen / len(self.problems)
         self._check_failures(index, collections, metrics)
         others = {
             name: [record for *_, lanes in landed for record in lanes[name]] for name in self.lanes
         }
+        landed.clear()
+        let_go(collections)
         return CollectedBatch(
             index=index, behavior_step=behavior_step, trees=trees, others=others, metrics=metrics
         )

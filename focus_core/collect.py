@@ -23,6 +23,7 @@ from focus_core.growth import Failure, Growth
 from focus_core.recipes import Credit, DirectBranchTd, Recipe
 from focus_core.records import ActorRecord, Problem
 from focus_core.search import BetaBernoulli, Calibration, Decisions, Search, Selective
+from focus_core.tree.contexts import context_of, kept
 from focus_core.tree.returns import Values, backup
 from focus_core.tree.tree import TERMINAL, Tree
 
@@ -105,15 +106,21 @@ class Collection:
 
     def context(self, node: int) -> Any:
         """The text the critic was asked about a state, or would have been."""
-        if self.tree.context[node] is None:
-            self.tree.context[node] = self.collector.render_context(self.tree, node)
-        return self.tree.context[node]
+        tree = self.tree
+        if tree.context[node] is not None:
+            return context_of(tree, node)
+        text = self.collector.render_context(tree, node)
+        tree.context[node] = kept(tree, node, text)
+        return text
 
     @property
     def returns(self) -> list[float]:
         """Undiscounted return of each finished rollout, oldest first."""
         tree = self.tree
-        return [Rollout(tree, n).reward for n in tree.edges() if tree.kind[n] == TERMINAL]
+        total = tree.reward.tolist()
+        for node in range(1, len(tree)):  # a parent comes before its children
+            total[node] += total[tree.parent[node]]
+        return [total[node] for node in tree.edges() if tree.kind[node] == TERMINAL]
 
     def rollouts(self) -> list[Rollout]:
         """Every finished rollout, oldest first."""

@@ -21,8 +21,10 @@ from focus_core.errors import CriticError, DeadlineError, PluginError
 from focus_core.opening import Opening, open_together
 from focus_core.records import Problem
 from focus_core.search import Decisions, Frontier
+from focus_core.tree.contexts import kept
 from focus_core.tree.prefix import Prefix
 from focus_core.tree.tree import ASKED, FOLDED, OPEN, ROOT, TERMINAL, TRUNCATED, Tree
+from focus_core.waiting import in_thread
 
 if TYPE_CHECKING:
     from focus_core.collect import Collector
@@ -104,6 +106,7 @@ class Growth:
         self._frontier: Frontier
         self._root_prediction: asyncio.Task[None] | None = None
         self._root_asked = 0.0
+        self._rendering = asyncio.Lock()
         self._root_late = False
         self.environment: defaultdict[str, list[float]] = defaultdict(list)
         self.tree = Tree()
@@ -449,11 +452,20 @@ class Growth:
             return None
         return asyncio.create_task(self._ask(node, launch))
 
+    def _context(self, node: int) -> tuple[Any, Any]:
+        """A state's context, and the form in which the tree keeps it; in a worker thread.
+
+        Decoding a long sequence would hold the loop for as long as sampling a few tokens takes.
+        """
+        text = self._collector.render_context(self.tree, node)
+        return text, kept(self.tree, node, text)
+
     async def _ask(self, node: int, launch: int) -> None:
         critic, tree = self._critic, self.tree
         assert critic is not None  # _predict checked
         try:
-            tree.context[node] = text = self._collector.render_context(tree, node)
+            async with self._rendering:  # in order: a text is kept as what it adds to one before
+                text, tree.context[node] = await in_thread(self._context, node)
             tree.prediction[node] = await critic.predict(text, self._execution)
         except (Exception, SystemExit) as error:  # the user's critic
             self._fail("prediction", node, launch, error)

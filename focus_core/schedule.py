@@ -17,7 +17,7 @@ from typing import Any, Literal
 import attrs
 
 from focus_core.agent.workspace import Workspace
-from focus_core.batches import BatchSource, CollectedBatch, LiveCollection, merges
+from focus_core.batches import BatchSource, CollectedBatch, LiveCollection, let_go, merges
 from focus_core.events import (
     BatchCollected,
     PolicyEvaluated,
@@ -214,6 +214,7 @@ class _Loop:
     end: int = attrs.field(default=0, init=False)
     reports: list[StepReport] = attrs.field(factory=list, init=False)
     pending: asyncio.Task[CollectedBatch] | None = attrs.field(default=None, init=False)
+    collected: CollectedBatch | None = attrs.field(default=None, init=False)
     sampling: Policy | None = attrs.field(default=None, init=False)
     newest: Policy | None = attrs.field(default=None, init=False)
     newest_step: int = attrs.field(default=0, init=False)
@@ -234,11 +235,12 @@ class _Loop:
             if self.evaluate is not None:
                 await self._evaluate()
             while self.pending is not None:
-                collected = await self._landed()
+                await self._landed()
                 last = self.progress.batch + 1 >= self.end or self._spent()
                 if self.async_depth and not last:
                     self._launch(self.progress.batch + 1)
-                await self._step(collected, last=last)
+                await self._step(last=last)
+                await in_thread(self._let_go)
                 if not self.async_depth and not last:
                     self._launch()
             return self.reports
@@ -297,8 +299,8 @@ class _Loop:
             self._collect(index, self.sampling, self.newest_step), name=f"focus-collect-{index}"
         )
 
-    async def _landed(self) -> CollectedBatch:
-        """Wait for the outstanding collection."""
+    async def _landed(self) -> None:
+        """Wait for the outstanding collection: the batch to train next."""
         assert self.pending is not None  # the loop checked
         task, collected = self.pending, await self.pending
         assert task.done()
@@ -307,7 +309,7 @@ class _Loop:
             await self._close_policy(self.sampling)
         tokens = self.progress.sampled_tokens + collected.metrics["sampled_tokens"]
         self.progress = attrs.evolve(self.progress, sampled_tokens=tokens)
-        return collected
+        self.collected = collected
 
     async def _collect(
         self, index: int, policy: Policy | None, behavior_step: int
@@ -326,18 +328,30 @@ class _Loop:
         )
         return collected
 
+    def _let_go(self) -> None:
+        """Free the batch that was trained; in a worker thread."""
+        batch, self.collected = self.collected, None
+        assert batch is not None  # it was trained
+        parts = [*batch.actor, *batch.items]
+        parts += [record for records in batch.others.values() for record in records]
+        parts += [record for tree in batch.trees for record in tree.merged]
+        del batch
+        let_go(parts)
+
     # Updates ----------------------------------------------------------------------------------
 
-    async def _step(self, collected: CollectedBatch, *, last: bool) -> None:
-        """Train one batch, deliver its records, publish, evaluate, save and report."""
+    async def _step(self, *, last: bool) -> None:
+        """Train the batch, deliver its records, publish, evaluate, save and report."""
+        collected = self.collected
+        assert collected is not None  # it landed
         began = time.perf_counter()
         before = self.progress
         batch = Batch(
             index=collected.index,
             behavior_step=collected.behavior_step,
             learner_step=before.learner_step,
-            actor=[record for tree in collected.trees for record in tree.actor],
-            items=[item for tree in collected.trees for item in tree.items],
+            actor=collected.actor,
+            items=collected.items,
             others=collected.others,
             metrics=collected.metrics,
             replayed=not self.source.samples,
@@ -347,7 +361,7 @@ class _Loop:
         if self.on_batch is not None:
             with noted(f"recording batch {batch.index}"):
                 await in_thread(self.on_batch, collected, before.learner_step)
-        trains = any(record.has_signal for record in batch.actor)
+        trains = collected.has_signal
         if trains:
             metrics = {**collected.metrics, **await self._update(batch)}
         else:
@@ -439,10 +453,8 @@ class _Loop:
             records = batch.others.get(name, ())
             if not records:
                 continue
-            for record in records:
-                record.metadata["training"]["learner_step"] = batch.learner_step
             with noted(f"delivering the {name} records of batch {batch.index}"):
-                await in_thread(sink, [record.to_dict() for record in records])
+                await in_thread(_hand_over, records, batch.learner_step, sink)
             self.observers.notify(
                 "focus_records_delivered",
                 RecordsDelivered(batch=batch.index, lane=name, count=len(records)),
@@ -472,3 +484,10 @@ class _Loop:
             if running is None:
                 raise failure
             running.add_note(f"afterwards: {type(failure).__name__}: {failure}")
+
+
+def _hand_over(records: Sequence[Any], learner_step: int, sink: CriticSink) -> None:
+    """Stamp a lane's records and give their plain forms to its sink."""
+    for record in records:
+        record.metadata["training"]["learner_step"] = learner_step
+    sink([record.to_dict() for record in records])

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-__all__ = ["all_of", "awaited", "finish", "in_thread", "noted"]
+__all__ = ["all_of", "awaited", "finish", "in_thread", "noted", "sendable"]
 
 
 @contextlib.contextmanager
@@ -71,5 +72,20 @@ async def finish(work: Awaitable[T], on_cancel: Callable[[], None] | None = None
 
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Run in a thread, which does not outlive the call."""
-    return await finish(asyncio.to_thread(function, *args))
+    """Run in a thread, which does not outlive the call.
+
+    Raises:
+        RuntimeError: The function raised ``StopIteration``, or a cancellation of its own.
+    """
+    return await finish(asyncio.to_thread(sendable, function, *args))
+
+
+def sendable(function: Callable[..., T], *args: Any) -> T:
+    """Call in a thread, and raise only what reaches the task that waits as it is.
+
+    A future cannot hold ``StopIteration``: whoever waits for it would do so for ever.
+    """
+    try:
+        return function(*args)
+    except (StopIteration, CancelledError) as error:
+        raise RuntimeError(f"the function raised {error!r}") from error

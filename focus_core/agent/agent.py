@@ -33,6 +33,9 @@ from focus_core.tree.tree import ASKED, FOLDED
 
 __all__ = ["Agent", "NextPrompt", "Spoken", "plainly"]
 
+_BREATH = 32768
+"""Tokens to check without a pause: about a millisecond's work."""
+
 
 def plainly(plugin: Any, method: str, *args: Any) -> Any:
     """Call a method of an environment or policy that must not be async: nobody would await it.
@@ -292,10 +295,13 @@ class Agent:
             )
         if len(answer) != n:
             raise GenerationError(f"the policy returned {len(answer)} generations for n={n}")
-        spoken = [self._spoken(answer[0], room)]
-        for generation in answer[1:]:
-            await asyncio.sleep(0)  # many long ones would hold the loop
+        spoken, checked = [], 0
+        for generation in answer:
             spoken.append(self._spoken(generation, room))
+            checked += len(spoken[-1].tokens)
+            if checked > _BREATH:  # of many long samples: others have their turn
+                checked = 0
+                await asyncio.sleep(0)
         return spoken
 
     def _spoken(self, generation: Any, room: int) -> Spoken:

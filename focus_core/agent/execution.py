@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
 from focus_core.errors import DeadlineError, UsageError
-from focus_core.waiting import finish
+from focus_core.waiting import finish, sendable
 
 __all__ = ["Execution", "ThreadExecution", "bounded", "call", "is_async", "left_loop"]
 
@@ -97,9 +97,7 @@ def left_loop(service: object, before: asyncio.AbstractEventLoop | None) -> bool
 def _called(function: Callable[..., T], *args: Any) -> T:
     """Call in a worker thread, and raise only what a future can hold and a task may see."""
     try:
-        return function(*args)
-    except (StopIteration, CancelledError) as error:
-        raise RuntimeError(f"the function raised {error!r}") from error
+        return sendable(function, *args)
     except Exception:
         raise
     except BaseException as error:  # SystemExit would end the program, a cancellation lie

@@ -24,7 +24,8 @@ class Critic:
         fn: From a state's text to its value; ``None`` for a constant.
         value: The constant.
         context: From a rollout to that text; by default the policy's decoding of every token at
-            the state. The text sent is the text saved in critic records.
+            the state. Called in a worker thread. The text sent is the text saved in critic
+            records.
     """
 
     fn: Callable[[Any], float | Awaitable[float]] | None

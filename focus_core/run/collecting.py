@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from focus_core.collect import Collection
 from focus_core.export import export_actor, export_critic, export_merged
 from focus_core.plain import to_json
 from focus_core.policy import Policy
+from focus_core.run.config import RunConfig
 from focus_core.run.prepare import Prepared
 from focus_core.sinks import append_lines, write_atomically
 from focus_core.tree.text import render_text
 from focus_core.view.saved import SavedTree
+from focus_core.waiting import in_thread
 
 __all__ = ["collect_to"]
 
@@ -33,8 +36,7 @@ async def collect_to(
     """
     config = prepared.config
     last = min(first + count, len(prepared.problems))
-    export = export_merged if config.merge else export_actor
-    made = {"actor": 0, "critic": 0}
+    made: Counter[str] = Counter()
     out = sys.stderr if json else sys.stdout
     if last < first + count:
         print(f"there are {len(prepared.problems)} problems: collecting {last - first}", file=out)
@@ -51,17 +53,8 @@ async def collect_to(
                         key=(config.seed, 0, place),
                         fail_fast=not config.allow_partial,
                     )
-                collection.prepare(allow_partial=config.allow_partial)
-                form, text = _both_forms(collection, policy)
-                write_atomically(output / f"tree-{place}.json", form + "\n")
-                write_atomically(output / f"tree-{place}.txt", text + "\n")
-                records: dict[str, Sequence[Any]] = {
-                    "actor": export(collection),
-                    "critic": export_critic(collection),
-                }
-                for name, some in records.items():
-                    made[name] += len(some)
-                    append_lines(output / f"{name}.jsonl", [record.to_dict() for record in some])
+                text, written = await in_thread(_write, output, place, collection, policy, config)
+                made.update(written)
                 summary = {
                     "problem": problem.id,
                     "stopped": collection.stopped,
@@ -77,6 +70,27 @@ async def collect_to(
         f"{output}",
         file=out,
     )
+
+
+def _write(
+    output: Path, place: int, collection: Collection, policy: Policy, config: RunConfig
+) -> tuple[str, dict[str, int]]:
+    """Write a tree and its records; in a worker thread.
+
+    Returns:
+        The tree as text, and the number of records of each lane.
+    """
+    collection.prepare(allow_partial=config.allow_partial)
+    form, text = _both_forms(collection, policy)
+    write_atomically(output / f"tree-{place}.json", form + "\n")
+    write_atomically(output / f"tree-{place}.txt", text + "\n")
+    records: dict[str, Sequence[Any]] = {
+        "actor": export_merged(collection) if config.merge else export_actor(collection),
+        "critic": export_critic(collection),
+    }
+    for name, some in records.items():
+        append_lines(output / f"{name}.jsonl", [record.to_dict() for record in some])
+    return text, {name: len(some) for name, some in records.items()}
 
 
 def _both_forms(collection: Collection, policy: Policy) -> tuple[str, str]:

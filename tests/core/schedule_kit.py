@@ -54,8 +54,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
         self.threads += 1
         seconds = self.thread_seconds
-        if callable(seconds):  # to_thread runs context.run(function)
-            seconds = seconds(function.args[0].__name__)
+        if callable(seconds):  # to_thread runs context.run(sendable, function)
+            seconds = seconds(function.args[1].__name__)
         self.call_later(seconds, work)
         return future
 

@@ -26,19 +26,19 @@ from tests.core.growth_kit import NEVER, Environment, alive, grow, make
 
 @pytest.mark.parametrize("where", ["generation", "step"])
 def test_a_continuation_that_hangs_ends_at_its_deadline(where):
-    collection = grow(make(**{where: {5: NEVER}}, deadline=0.05))
+    collection = grow(make(**{where: {5: NEVER}}, deadline=0.3))
     (failure,) = collection.failures
     assert isinstance(failure.error, DeadlineError)
     assert isinstance(failure.error, TimeoutError)
     assert failure.stage == "deadline"
     assert failure.launch == 1
-    assert "0.05 s" in str(failure.error)
+    assert "0.3 s" in str(failure.error)
     assert isinstance(failure.error.__cause__, TimeoutError)
     assert set(alive(collection)) == {0, 2}
 
 
 def test_the_deadline_includes_predictions():
-    collection = grow(make(prediction={2: NEVER}, deadline=0.05))
+    collection = grow(make(prediction={2: NEVER}, deadline=0.3))
     (failure,) = collection.failures
     assert failure.stage == "deadline"
     assert set(alive(collection)) == {1, 2}
@@ -46,7 +46,7 @@ def test_the_deadline_includes_predictions():
 
 def test_a_root_prediction_that_hangs_ends_with_its_own_deadline():
     """It belongs to no continuation: they wait for it and land without it."""
-    collection = grow(make(prediction={1: NEVER}, deadline=0.05))
+    collection = grow(make(prediction={1: NEVER}, deadline=0.3))
     (failure,) = collection.failures
     assert failure.stage == "prediction"
     assert isinstance(failure.error, DeadlineError)
@@ -155,17 +155,28 @@ def test_cancelling_the_collection_leaves_no_task(hang):
 
 
 def test_a_critic_that_is_slow_to_be_cancelled_is_awaited():
-    ended = []
+    ended, asked = [], asyncio.Event()
 
     async def fn(text):
         try:
-            await asyncio.sleep(NEVER if len(text.split()) > 3 else 0)
+            if len(text.split()) > 3:
+                asked.set()
+                await asyncio.sleep(NEVER)
         finally:
             await asyncio.sleep(0.02)
             ended.append(text)
         return 0.5
 
-    collector = make(generation={3: OSError("gone")}, search=Independent(1))
+    calls = iter([None, OSError("gone")])
+
+    async def fault():
+        error = next(calls)
+        if error is not None:
+            await asked.wait()
+            raise error
+
+    collector = make(search=Independent(1))
+    collector.agent.policy.fault = fault
     collector.critic = Critic.from_fn(fn)
     collection = grow(collector)
     assert len(collection.failures) == 1
@@ -215,10 +226,9 @@ def test_partial_values_by_hand(scripted):
          \\- 4 (none) -- outcome 1/2 (tokens 1 0)
     """
     policy = scripted([2], [0], [2], OSError("gone"), [1], [0])
-    predictions = iter([0.5, 0.5, 0.5, None])
 
     async def fn(text):
-        return next(predictions)
+        return None if text.endswith(" 1") else 0.5
 
     collector = Collector(
         Agent(policy, CountdownEnv(3), context=Segments(1)),

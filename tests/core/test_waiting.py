@@ -1,6 +1,7 @@
 """Waiting: nobody leaves before what they wait for, and the first error comes out bare."""
 
 import asyncio
+import concurrent.futures
 import threading
 
 import pytest
@@ -63,6 +64,15 @@ def test_a_threads_answer_or_error_comes_back():
     assert asyncio.run(in_thread(divmod, 7, 2)) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(in_thread(divmod, 7, 0))
+
+
+@pytest.mark.parametrize("error", [StopIteration, concurrent.futures.CancelledError])
+def test_what_no_future_can_hold_is_raised_all_the_same(error):
+    def work():
+        raise error
+
+    with pytest.raises(RuntimeError, match=error.__name__):
+        asyncio.run(in_thread(work))
 
 
 def test_the_first_error_cancels_the_rest_and_waits_for_them():

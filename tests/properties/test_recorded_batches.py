@@ -153,7 +153,7 @@ def rewritten(path, **changes):
         ({"start": np.array([1, 2])}, "'stop - start' adds up"),
         (
             {"start": np.array([3, 1]), "stop": np.array([4, 2])},
-            "record 0: logprobs before token 3",
+            "record 0: span 1:2",
         ),
         ({"start": np.array([-2, 3]), "stop": np.array([-1, 4])}, "record 0: span -2:-1"),
         ({"start": np.array([-(2**63), 3]), "stop": np.array([2**63 - 1, 4])}, "adds up"),

@@ -166,7 +166,7 @@ def test_what_a_real_policy_says_to_tools_is_what_it_is_trained_on(folds):
     """Sampled and learned log probabilities agree on every span: each is in its own context."""
 
     async def main():
-        async with LocalTrainer(threads=1, seed=1) as trainer:
+        async with LocalTrainer(threads=1, seed=1, dtype="float64") as trainer:
             policy = await trainer.publish_policy()
             env = Graded(policy.decode, 40, [LENGTH], dialect=Every(), max_turns=4, answers="user")
             context = Segments(16)
@@ -185,8 +185,8 @@ def test_what_a_real_policy_says_to_tools_is_what_it_is_trained_on(folds):
             assert len(answered) > 5
             assert bool(collection.counts["folds"]) is folds
             assert len(merged) < len(edges)
-            assert await gap(trainer, edges) < 1e-4
-            assert await gap(trainer, merged) < 1e-4
+            assert await gap(trainer, edges) < 1e-5  # of float32, in which they are kept
+            assert await gap(trainer, merged) < 1e-5
             metrics = await trainer.update(batch(trainer, merged))
             assert metrics["trained_tokens"] == sum(record.trained_tokens for record in edges)
 

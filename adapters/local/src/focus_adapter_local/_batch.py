@@ -217,18 +217,18 @@ class RunningBatch:
         staying = int(np.count_nonzero(~leaving))
         order[:staying][leaving[:staying]] = order[staying:][~leaving[staying:]]
         order = order[:staying]
-        gone = [(int(row), *self._history(int(row))) for row in np.flatnonzero(leaving)]
+        gone = [(int(row), self._history(int(row))) for row in np.flatnonzero(leaving)]
         self._cache.leave(order, gone)
         self._columns.keep(order)
         self._rows = [self._rows[row] for row in order]
         self._inputs = self._inputs[torch.from_numpy(order).to(self._device)]
         self._reshape()
 
-    def _history(self, row: int) -> tuple[NDArray[np.int32], int]:
-        """The tokens that went through the model, and how many of them were the prompt's."""
+    def _history(self, row: int) -> NDArray[np.int32]:
+        """The tokens that went through the model."""
         prompt = self._rows[row].request.tokens
         sampled = self._columns.tokens[row, : self._columns.count[row]]
-        return np.concatenate((prompt, sampled))[:-1], len(prompt) - 1
+        return np.concatenate((prompt, sampled))[:-1]
 
     def _reshape(self) -> None:
         """Collect the sampling parameters that differ from plain sampling."""

@@ -52,8 +52,8 @@ class RowCache(Protocol):
         """Feed one token to every row (int64, (N,)); logits of what follows, (N, V)."""
         ...
 
-    def leave(self, order: NDArray[np.int64], gone: Sequence[tuple[int, Tokens, int]]) -> None:
-        """Keep the rows in ``order``; ``gone`` has row, tokens and where sampling began."""
+    def leave(self, order: NDArray[np.int64], gone: Sequence[tuple[int, Tokens]]) -> None:
+        """Keep the rows in ``order``; ``gone`` has row and tokens of the others."""
         ...
 
 
@@ -193,17 +193,16 @@ class SlotCache:
         known, unknown = [], []
         for group in groups:
             inputs = prompts[group[0]][:-1]
-            found = self._prefixes.find(inputs) if len(inputs) else None
-            if found is None and len(inputs):
+            runs, covered = self._prefixes.find(inputs)
+            if len(inputs) and not covered:
                 unknown.append((group, inputs))
             else:
-                known.append((group, inputs, found))
+                known.append((group, inputs, runs, covered))
         placed = [group[0] for group, _ in unknown]
         self._prefill([inputs for _, inputs in unknown], first)
-        for group, inputs, found in known:
-            row = first + len(placed)
-            if found is not None:
-                self._restore(row, inputs, found[0].layers, found[1])
+        for group, inputs, runs, covered in known:
+            if covered:
+                self._restore(first + len(placed), inputs, runs, covered)
             placed.append(group[0])
         row_of = {prompt: first + offset for offset, prompt in enumerate(placed)}
         for group in groups:
@@ -231,14 +230,18 @@ class SlotCache:
                 ids[row, : len(sequence)] = sequence
             self._pass(ids, first + start, past=0)
             for row, sequence in enumerate(inputs[start:stop], first + start):
-                self._keep(row, sequence, 0)
+                self._keep(row, sequence)
             start = stop
 
-    def _restore(self, row: int, inputs: Tokens, layers: KeysValues, covered: int) -> None:
-        """Fill a row from a kept prefix, and compute what it does not cover."""
-        for layer, kept in zip(self._layers, layers, strict=True):
-            for buffer, states in zip(layer.buffers, kept, strict=True):
-                buffer[row, :, :covered] = states[:, :covered]
+    def _restore(self, row: int, inputs: Tokens, runs: Sequence[KeysValues], covered: int) -> None:
+        """Fill a row from what is kept, and compute what that does not cover."""
+        for index, layer in enumerate(self._layers):
+            for which, buffer in enumerate(layer.buffers):
+                start = 0
+                for run in runs:
+                    states = run[index][which][:, : covered - start]
+                    buffer[row, :, start : start + states.shape[1]] = states
+                    start += states.shape[1]
         if covered < len(inputs):
             self._pass(inputs[None, covered:].astype(np.int64), row, past=covered)
 
@@ -275,27 +278,24 @@ class SlotCache:
         self._lengths = lengths + 1
         return logits
 
-    def leave(self, order: NDArray[np.int64], gone: Sequence[tuple[int, Tokens, int]]) -> None:
+    def leave(self, order: NDArray[np.int64], gone: Sequence[tuple[int, Tokens]]) -> None:
         """Keep what finished rows computed, and close their gaps."""
-        for row, tokens, start in gone:
-            self._keep(row, tokens, start)
-        moved = np.flatnonzero(order != np.arange(len(order)))
-        width = int(self._lengths.max())
-        if len(moved):
-            target, source = (torch.from_numpy(x).to(self._device) for x in (moved, order[moved]))
-            for layer in self._layers:
-                for buffer in layer.buffers:
-                    buffer[target, :, :width] = buffer[source, :, :width]
+        for row, tokens in gone:
+            self._keep(row, tokens)
+        for row, source in enumerate(order):
+            if row != source:
+                self._copy(int(source), row, 1, int(self._lengths[source]))
         self._lengths = self._lengths[order]
 
-    def _keep(self, row: int, tokens: Tokens, start: int) -> None:
-        """Copy a row's keys and values out, for whoever continues it."""
-        if len(tokens) <= self._prefixes.max_tokens:
-            layers = [
-                [buffer[row, :, : len(tokens)].clone() for buffer in layer.buffers]
+    def _keep(self, row: int, tokens: Tokens) -> None:
+        """Copy what is not kept yet of a row out, for whoever continues it."""
+        self._prefixes.add(
+            tokens,
+            lambda start, stop: [
+                [buffer[row, :, start:stop].clone() for buffer in layer.buffers]
                 for layer in self._layers
-            ]
-            self._prefixes.add(tokens, start, layers)
+            ],
+        )
 
 
 class GroupCache:
@@ -334,7 +334,7 @@ class GroupCache:
         self._positions = self._positions + 1
         return logits
 
-    def leave(self, order: NDArray[np.int64], gone: Sequence[tuple[int, Tokens, int]]) -> None:
+    def leave(self, order: NDArray[np.int64], gone: Sequence[tuple[int, Tokens]]) -> None:
         """Drop the finished rows."""
         index = torch.from_numpy(order).to(self._device)
         if len(order):

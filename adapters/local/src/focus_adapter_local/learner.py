@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from focus_adapter_local._attention import attend_in_groups
 from focus_adapter_local.items import Item, check_items
 from focus_adapter_local.losses import LossConfig, TokenSums, token_loss
 from focus_adapter_local.models import LoadedModel, quiet
@@ -143,6 +144,7 @@ class Learner:
         )
         self.step = 0
         self._template = share(loaded.model)
+        attend_in_groups(self._template)
         lora = LoraConfig(
             r=config.lora_rank,
             lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # PEFT divides it, any number
