@@ -1,4 +1,4 @@
-"""What all tests share, and one hypothesis profile: the same examples every time, without a database.
+"""What all tests share; one hypothesis profile: the same examples every time, without a database.
 
 ``HYPOTHESIS_PROFILE=explore`` draws new ones each time.
 """
