@@ -1,9 +1,4 @@
-"""The protocol over HTTP: routes, retries that are recognised, and faults at the door.
-
-Besides the protocol's routes under ``/api/v1`` there are, for tests and dry runs,
-``GET /loopback/stats``, ``POST /loopback/faults`` (``{"faults": ["asample:3=429", ...]}``) and
-``DELETE /loopback/faults``.
-"""
+"""The protocol over HTTP: its routes under ``/api/v1``, and retries that are recognised."""
 
 from __future__ import annotations
 
@@ -15,17 +10,9 @@ from typing import Any
 from aiohttp import web
 
 from focus_adapter_tinker.loopback.backend import Backend
-from focus_adapter_tinker.loopback.bodies import (
-    Body,
-    Handler,
-    fail,
-    field,
-    hang_up,
-    read_json,
-    refusal,
-    told,
-)
-from focus_adapter_tinker.loopback.faults import Fault, Faults
+from focus_adapter_tinker.loopback.bodies import Body, fail, field, read_json, refusal
+from focus_adapter_tinker.loopback.door import FAULT, Door, hang_up
+from focus_adapter_tinker.loopback.faults import Faults
 from focus_adapter_tinker.loopback.futures import Answer, Futures
 from focus_adapter_tinker.loopback.wire import read_training
 from focus_core.errors import UsageError
@@ -35,7 +22,6 @@ __all__ = ["Server"]
 _LONG_POLL = 20.0
 """Seconds a client waits for a result before it asks again; the SDK gives up after 45."""
 _MOST_BYTES = 64 * 1024 * 1024
-_FAULT: web.RequestKey[Fault | None] = web.RequestKey("fault")
 
 
 class Server:
@@ -53,7 +39,8 @@ class Server:
         self._compress = compress
         self._futures = Futures()
         self._finished: dict[str, str | None] = {}
-        self.app = web.Application(client_max_size=_MOST_BYTES, middlewares=[self._door])
+        door = Door(backend.stats, faults, self._known)
+        self.app = web.Application(client_max_size=_MOST_BYTES, middlewares=[door.let_in])
         self.app.on_shutdown.append(self._shutdown)
         post, get = self.app.router.add_post, self.app.router.add_get
         for path, handler in {
@@ -84,54 +71,14 @@ class Server:
             name="get_server_capabilities",
         )
         get("/api/v1/samplers/{session_id}", self._get_sampler, name="get_sampler")
-        get("/loopback/stats", self._stats)
-        post("/loopback/faults", self._add_faults)
-        self.app.router.add_delete("/loopback/faults", self._clear_faults)
+        door.add_routes(self.app.router)
 
     async def _shutdown(self, _: web.Application) -> None:
         await self._futures.close()
 
-    # The door
-
-    @web.middleware
-    async def _door(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Count, let faults strike, and tell the client of its mistakes."""
-        route = request.match_info.route.name
-        if route is None:
-            return await told(handler, request)
-        self._backend.stats.request(route)
-        fault = self._faults.strike(route)
-        request[_FAULT] = fault
-        if fault is not None and fault.status is not None:
-            return refusal(fault.status, f"fault {fault.spec}")
-        if fault is not None and fault.kind == "echo":
-            key = request.headers.get("X-API-Key")
-            return refusal(403, f"fault {fault.spec}: the key {key} may not do this")
-        if fault is not None and fault.kind == "drop":
-            return await hang_up(request, fault)
-        response = await told(handler, request)
-        if fault is not None and fault.kind in ("lost", "timeout"):
-            return await hang_up(request, fault)
-        return response
-
-    # Control
-
-    async def _stats(self, request: web.Request) -> web.Response:
-        counts = self._backend.stats.as_dict()
-        faults = {fault.spec: fault.struck for fault in self._faults.active}
-        ends = dict(self._finished)
-        return web.json_response(
-            {**counts, "pending": self._futures.pending, "faults": faults, "sessions": ends}
-        )
-
-    async def _add_faults(self, request: web.Request) -> web.Response:
-        body = await read_json(request)
-        self._faults.add([str(spec) for spec in field(body, "faults", list)])
-        return web.json_response({})
-
-    async def _clear_faults(self, request: web.Request) -> web.Response:
-        self._faults.clear()
-        return web.json_response({})
+    def _known(self) -> dict[str, Any]:
+        """What the statistics say of results and sessions."""
+        return {"pending": self._futures.pending, "sessions": dict(self._finished)}
 
     # Sessions
 
@@ -356,7 +303,7 @@ class Server:
         **more: Any,
     ) -> web.Response:
         """Take a request up unless it was before, and answer with its id."""
-        route, fault = str(request.match_info.route.name), request[_FAULT]
+        route, fault = str(request.match_info.route.name), request[FAULT]
         request_id = self._futures.known(key)
         if request_id is None:
             kind = None if fault is None else fault.kind
