@@ -98,6 +98,12 @@ class VLLMCritic:
         for name, number in (("batch_size", batch_size), ("concurrency", concurrency)):
             if number < 1:
                 raise UsageError(f"{name} is {number}; it must be at least 1")
+        if not 0 < timeout < math.inf:
+            raise UsageError(f"timeout is {timeout}; it must be above 0, finite")
+        if retries < 0:
+            raise UsageError(f"retries is {retries}; it must be 0 or more")
+        if not 0 <= backoff < math.inf:
+            raise UsageError(f"backoff is {backoff}; it must be 0 or more, finite")
         try:
             import httpx
         except ImportError as error:

@@ -263,6 +263,10 @@ def test_the_key_is_sent_and_never_shown():
         ({"reduce": "first"}, "last"),
         ({"batch_size": 0}, "batch_size"),
         ({"concurrency": 0}, "concurrency"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": math.inf}, "timeout is inf"),
+        ({"retries": -1}, "retries is -1"),
+        ({"backoff": math.nan}, "backoff is nan"),
     ],
 )
 def test_wrong_arguments_are_told_at_once(arguments, message):

@@ -217,3 +217,13 @@ def test_a_session_s_end_that_is_not_heard_says_why(server, monkeypatch, caplog)
         server.heal()
     (line,) = [r.getMessage() for r in caplog.records if r.name.endswith("trainer")]
     assert line == "Tinker was not told that the session ended: no answer within 0.3 s"
+
+
+def test_a_context_s_length_that_is_not_told_is_warned_of(server, caplog):
+    server.inject("get_server_capabilities:1-=403")
+    try:
+        open_and_leave(base_url=server.base_url)
+    finally:
+        server.heal()
+    (line,) = [r.getMessage() for r in caplog.records if "context length" in r.getMessage()]
+    assert line.startswith("the context length of m is not known: PermissionDeniedError: ")

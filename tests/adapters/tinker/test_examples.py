@@ -16,6 +16,12 @@ from tests.core.test_vllm_critic import Pooling
 
 pytest.importorskip("focus_task_math")
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/tinker_math"
+STRICT = (
+    *("-W", "error"),
+    *("-W", "ignore:unclosed transport:ResourceWarning"),
+    *("-W", "ignore:unclosed <socket:ResourceWarning"),
+)
+"""Every warning is an error, but for the sockets that the SDK leaves to the garbage collector."""
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def start(server, tmp_path):
         environment = {**os.environ, "TINKER_BASE_URL": server.base_url, **changed}
         return subprocess.Popen(
             [
-                *(sys.executable, "-W", "error", EXAMPLE / program),
+                *(sys.executable, *STRICT, EXAMPLE / program),
                 *("--model", "some/model", "--problem-file", "problems.jsonl", *map(str, args)),
             ],
             cwd=tmp_path,

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from focus_adapter_tinker import connection
 from focus_adapter_tinker.loopback.faults import FUTURE_ROUTES, ROUTES, kinds_of
 
 from focus_core import CollectionError, TrainerError
@@ -23,13 +24,15 @@ OPENING = ("client_config", "client_dynamic_config", "create_session", "create_m
 RESUMING = ("weights_info", "load_weights")
 SNAPSHOT = ("save_weights_for_sampler", "create_sampling_session", "get_sampler", "get_info")
 TRAINING = ("forward_backward", "optim_step", *SNAPSHOT, "save_weights")
-REST = ("get_server_capabilities", "finish", "healthz")
+REST = ("get_server_capabilities", "finish")
 ASIDE = ("session_heartbeat", "telemetry")
 """Asked by the clock, not by the run."""
 
 RUN = (*OPENING, *RESUMING, "asample", *TRAINING, *REST)
-"""``cancel_future`` is asked for by runs that stop, and has a test of its own; ``retrieve_future``
-is where the faults of ``X.result`` strike."""
+STOPPING = ("cancel_future", "healthz")
+"""Asked by runs that stop. ``retrieve_future`` is where the faults of ``X.result`` strike."""
+
+EVERY = {*RUN, *ASIDE, *STOPPING, "retrieve_future"}
 
 
 def kinds(route):
@@ -137,7 +140,7 @@ def says(route, kind, position):
         return rf"log probabilities|sampling failed|no sample within {LIMIT:g} s"
     if route in SNAPSHOT:
         return rf"publishing the policy of step {step}( failed: \w+)?"
-    return r"Tinker does not open 'm': \w+"
+    return r"Tinker at http://\S+ does not open 'm': \w+"
 
 
 @pytest.mark.parametrize(
@@ -200,15 +203,25 @@ def test_a_sample_that_cannot_be_called_off_is_given_up_all_the_same(server, cal
     assert not ENDS_SESSIONS or not ended.open_sessions
 
 
+@pytest.mark.parametrize("kind", kinds("healthz"))
+def test_a_server_that_cannot_be_looked_at_is_named_all_the_same(server, calm, monkeypatch, kind):
+    monkeypatch.setattr(connection, "_PROBE", 0.5)
+    ended = three_steps(server, "create_model:1=403", spec("healthz", kind, 1))
+    assert ended.struck == 2
+    assert re.search(says("create_model", "403", 1), ended.said), ended.said
+    assert (ended.gradients, ended.steps) == (0, [])
+    assert not ENDS_SESSIONS or not ended.open_sessions
+
+
 def test_every_request_of_a_run_is_struck_by_every_fault(calm):
     """No route, result or kind of fault is missing from the cases or from the table."""
     for ended in calm:
-        assert set(ended.routes) <= {*RUN, *ASIDE, "cancel_future", "retrieve_future"}
+        assert set(ended.routes) <= EVERY
         results = sum(ended.routes.get(route, 0) for route in FUTURE_ROUTES)
         assert ended.routes["retrieve_future"] == results
     for route in RESUMING:
         assert calm[1].routes[route] == 1
-    assert set(ROUTES) == {*RUN, *ASIDE, "cancel_future", "retrieve_future"}
+    assert set(ROUTES) == EVERY
     every = {kind for route in ROUTES for kind in kinds(route)}
     assert {kind for _, kind in EXPECTED} == every
     reached = {

@@ -181,3 +181,17 @@ def test_the_log_of_the_sdk_is_masked_with_its_tracebacks(caplog):
     assert KEY not in caplog.text
     assert "ValueError: refused ***" in caplog.text
     assert [r.getMessage() for r in caplog.records] == ["with ***", "without any"]
+
+
+def test_loggers_are_looked_over_when_there_are_new_ones_only(caplog, monkeypatch):
+    """Every request sees to it that the SDK's log is masked."""
+    from focus_adapter_tinker._sdk import mask_logs
+
+    mask_logs()
+    with monkeypatch.context() as patch:
+        patch.setattr(logging, "getLogger", lambda name: pytest.fail("looked over again"))
+        mask_logs()
+    late = logging.getLogger("tinker.lib.a_module_imported_late")
+    mask_logs()
+    late.warning("with %s", KEY)
+    assert "with ***" in caplog.text

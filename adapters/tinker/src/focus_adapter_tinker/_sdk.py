@@ -98,7 +98,7 @@ def context_length(service: Any, model: str, **where: Any) -> int | None:
             if each.model_name == model:
                 return getattr(each, "max_context_length", None)
     except Exception as error:  # it is a convenience: the server will refuse what is too long
-        _LOG.debug("the context length of %s is not known: %s", model, explain(error))
+        _LOG.warning("the context length of %s is not known: %s", model, explain(error))
     return None
 
 
@@ -178,10 +178,20 @@ def mask_logs() -> None:
     """Have the SDK's own log lines masked, which quote what a server answered.
 
     A filter works on the very loggers that it is added to, so all that there are by now get it.
+    Every request asks for that, and nearly none finds new ones.
     """
-    for name in list(logging.root.manager.loggerDict):
+    global _looked_over
+    names = list(logging.root.manager.loggerDict)
+    if len(names) == _looked_over:
+        return
+    for name in names:
         if name == "tinker" or name.startswith("tinker."):
             logging.getLogger(name).addFilter(_masks)
+    _looked_over = len(names)
+
+
+_looked_over = 0
+"""Loggers that there were when all were looked over; none ever goes."""
 
 
 def _masks(record: logging.LogRecord) -> bool:

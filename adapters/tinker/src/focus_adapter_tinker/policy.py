@@ -187,6 +187,8 @@ def _model_input(tokens: Sequence[int]) -> Any:
         return types.ModelInput.from_ints([int(token) for token in tokens])
     chunks = []
     for node, part in tokens.chunks():
+        if not len(part):  # a state that adds no token; a server may refuse an empty chunk
+            continue
         if node not in tokens.cache:
             tokens.cache[node] = types.EncodedTextChunk(tokens=part.tolist())
         chunks.append(tokens.cache[node])

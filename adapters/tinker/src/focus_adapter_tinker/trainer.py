@@ -1,21 +1,20 @@
-"""The trainer ``tinker``: options, the session with Tinker, and dry runs. Imports the SDK late."""
+"""The trainer ``tinker``: the session with Tinker, and dry runs. Imports the SDK late."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from focus_adapter_tinker import _sdk
-from focus_adapter_tinker.connection import address, check_key, named, trouble, watched
-from focus_adapter_tinker.losses import CLIPPED, SUMS, check_loss
-from focus_adapter_tinker.usage import PRICED, Prices, Usage
-from focus_core.errors import TrainerError, UsageError
+from focus_adapter_tinker.connection import named, trouble, watched
+from focus_adapter_tinker.options import TinkerOptions
+from focus_adapter_tinker.usage import Usage
+from focus_core.errors import TrainerError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
 from focus_core.waiting import in_thread
@@ -34,79 +33,15 @@ _ASKING = 30.0
 
 
 @attrs.define(kw_only=True, eq=False, slots=False)
-class TinkerTrainer:
+class TinkerTrainer(TinkerOptions):
     """Samples and learns on Tinker.
 
-    The API key comes from ``TINKER_API_KEY`` (or what ``tinker auth login`` stored); it is no
-    option, so that no configuration holds it. Options are checked on construction; entering opens
-    the session and the training client.
-
-    Attributes:
-        model: Tinker's name of the base model.
-        learning_rate: Adam's step size.
-        loss: ``ppo``, ``importance_sampling``, ``cispo``, ``cross_entropy`` or ``gspo``.
-        clip_low_threshold: Least ratio that ppo, cispo and gspo let through.
-        clip_high_threshold: Largest ratio that ppo, cispo and gspo let through.
-        lora_rank: Rank of the adapter.
-        seed: Of the adapter's initial weights.
-        beta1: Adam's decay of the gradient's mean.
-        beta2: Adam's decay of the gradient's square.
-        eps: Adam's epsilon.
-        weight_decay: Decoupled (AdamW).
-        grad_clip_norm: Largest norm of the whole gradient; 0 does not clip.
-        profile: How replies are read; see ``TinkerPolicy``.
-        context_length: Most tokens of prompt and reply together; ``None``: what Tinker says of
-            the model, if it does.
-        project: Tinker's id of the project; ``None`` is ``TINKER_PROJECT_ID``, if set.
-        base_url: Of another server; ``None`` is ``TINKER_BASE_URL``, if set, or Tinker itself.
-        checkpoint_ttl: Seconds Tinker keeps a saved state; ``None``: for ever.
-        resume_from: Path of a saved state, weights and optimizer, to continue from.
-        logprob_tolerance: Largest mean difference between learner and sampler, in nats, that an
-            update on the current weights accepts.
-        update_timeout: Seconds an update, a snapshot or a save may take.
-        sample_timeout: Seconds a sampling request may take.
-        prices: A dated price file, for costs in reports; see ``Prices.read``.
-        price_prompt: Instead of a file: dollars per million prompt tokens.
-        price_sampled: Dollars per million sampled tokens.
-        price_trained: Dollars per million trained tokens.
-        dry_run: Run against a server on this machine that speaks Tinker's protocol, and spend
-            nothing; ``focus train --dry-run`` sets it.
-        dry_run_model: What that server samples and trains: ``tiny``, ``smollm2`` or a directory.
+    Options are those of ``TinkerOptions``, checked on construction; entering opens the session and
+    the training client.
     """
-
-    capabilities: ClassVar[frozenset[str]]
-
-    model: str = ""
-    learning_rate: float = 1e-4
-    loss: str = "ppo"
-    clip_low_threshold: float = 0.8
-    clip_high_threshold: float = 1.2
-    lora_rank: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    seed: int | None = None
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-12
-    weight_decay: float = 0.0
-    grad_clip_norm: float = 0.0
-    profile: str | None = None
-    context_length: int | None = None
-    project: str | None = None
-    base_url: str | None = None
-    checkpoint_ttl: int | None = None
-    resume_from: str | None = None
-    logprob_tolerance: float = 0.25
-    update_timeout: float = 3600.0
-    sample_timeout: float = 1800.0
-    prices: str | None = None
-    price_prompt: float | None = None
-    price_sampled: float | None = None
-    price_trained: float | None = None
-    dry_run: bool = False
-    dry_run_model: str = "tiny"
 
     usage: Usage = attrs.field(init=False)
     _stack: contextlib.AsyncExitStack | None = attrs.field(default=None, init=False)
-    _url: str = attrs.field(default="", init=False)
     _length: int | None = attrs.field(default=None, init=False)
     _service: Any = attrs.field(default=None, init=False)
     _inner: ClientTrainer | None = attrs.field(default=None, init=False)
@@ -119,53 +54,8 @@ class TinkerTrainer:
             UsageError: An option is missing or out of range, or there is no API key.
             DataError: The price file cannot be used.
         """
-        if not self.model:
-            raise UsageError("give the base model that Tinker should train: --model NAME")
-        check_loss(self.loss, self._loss_config())
-        for name in ("learning_rate", "eps", "update_timeout", "sample_timeout"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be above 0, finite")
-        for name in ("weight_decay", "grad_clip_norm"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be 0 or more, finite")
-        if not self.logprob_tolerance >= 0:  # infinity accepts everything
-            raise UsageError(
-                f"logprob_tolerance is {self.logprob_tolerance!r}; it must be 0 or more"
-            )
-        if self.context_length is not None and self.context_length < 2:
-            raise UsageError(
-                f"context_length is {self.context_length}; a prompt and a reply need 2 or more"
-            )
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; it must be in [0, 1)")
-        if self.checkpoint_ttl is not None and self.checkpoint_ttl < 3600:
-            raise UsageError(
-                f"checkpoint_ttl is {self.checkpoint_ttl}; Tinker keeps a state for an hour (3600) "
-                "or longer"
-            )
-        self.capabilities = frozenset(  # type: ignore[misc]  # of the loss that was chosen
-            {"merges-spans", "resumes"} if self.loss in SUMS else {"resumes"}
-        )
-        self.usage = Usage(self._prices())
-        self._url = address(self.base_url)
-        if not self.dry_run:
-            check_key()
-
-    def _loss_config(self) -> dict[str, float] | None:
-        if self.loss not in CLIPPED:
-            return None
-        return {
-            "clip_low_threshold": self.clip_low_threshold,
-            "clip_high_threshold": self.clip_high_threshold,
-        }
-
-    def _prices(self) -> Prices | None:
-        options = {name: getattr(self, f"price_{name}") for name in PRICED}
-        given = {name: price for name, price in options.items() if price is not None}
-        if self.prices is None:
-            return Prices(**given, options=tuple(given)) if given else None
-        return attrs.evolve(Prices.read(self.prices, self.model), **given, options=tuple(given))
+        super().__attrs_post_init__()
+        self.usage = Usage(self.known_prices)
 
     # Life cycle
 
@@ -191,7 +81,7 @@ class TinkerTrainer:
 
     async def _opened(self, options: Mapping[str, Any]) -> Any:
         """The training client; what fails names the server, and says if it is none of Tinker's."""
-        url, limit = options.get("base_url", self._url), self.update_timeout
+        url, limit = options.get("base_url", self.url), self.update_timeout
         try:
             async with (
                 watched(url, self.model, limit),
@@ -206,7 +96,7 @@ class TinkerTrainer:
         """Keywords of the service client; in a dry run, of one for a server started here."""
         options: dict[str, Any] = {}
         if self.base_url is not None:
-            options["base_url"] = self._url
+            options["base_url"] = self.url
         if self.dry_run:
             options = await self._start_loopback()
         return options
@@ -259,7 +149,7 @@ class TinkerTrainer:
             profile=self.profile,
             how=Optimization(
                 loss_fn=self.loss,
-                loss_fn_config=self._loss_config(),
+                loss_fn_config=self.loss_config(),
                 adam={name: getattr(self, name) for name in adam},
                 timeout=self.update_timeout,
                 logprob_tolerance=self.logprob_tolerance,

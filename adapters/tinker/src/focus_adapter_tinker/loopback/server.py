@@ -1,36 +1,27 @@
-"""The protocol over HTTP: routes, retries that are recognised, and faults at the door.
-
-Besides the protocol's routes under ``/api/v1`` there are, for tests and dry runs,
-``GET /loopback/stats``, ``POST /loopback/faults`` (``{"faults": ["asample:3=429", ...]}``) and
-``DELETE /loopback/faults``.
-"""
+"""The protocol over HTTP: its routes under ``/api/v1``, and retries that are recognised."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from aiohttp import web
 
 from focus_adapter_tinker.loopback.backend import Backend
-from focus_adapter_tinker.loopback.faults import Fault, Faults
+from focus_adapter_tinker.loopback.bodies import Body, fail, field, read_json, refusal
+from focus_adapter_tinker.loopback.door import FAULT, Door, hang_up
+from focus_adapter_tinker.loopback.faults import Faults
 from focus_adapter_tinker.loopback.futures import Answer, Futures
 from focus_adapter_tinker.loopback.wire import read_training
-from focus_core.errors import TrainerError, UsageError
+from focus_core.errors import UsageError
 
 __all__ = ["Server"]
-
-Body = dict[str, Any]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-V = TypeVar("V")
 
 _LONG_POLL = 20.0
 """Seconds a client waits for a result before it asks again; the SDK gives up after 45."""
 _MOST_BYTES = 64 * 1024 * 1024
-_FAULT: web.RequestKey[Fault | None] = web.RequestKey("fault")
 
 
 class Server:
@@ -48,7 +39,8 @@ class Server:
         self._compress = compress
         self._futures = Futures()
         self._finished: dict[str, str | None] = {}
-        self.app = web.Application(client_max_size=_MOST_BYTES, middlewares=[self._door])
+        door = Door(backend.stats, faults, self._known)
+        self.app = web.Application(client_max_size=_MOST_BYTES, middlewares=[door.let_in])
         self.app.on_shutdown.append(self._shutdown)
         post, get = self.app.router.add_post, self.app.router.add_get
         for path, handler in {
@@ -79,54 +71,14 @@ class Server:
             name="get_server_capabilities",
         )
         get("/api/v1/samplers/{session_id}", self._get_sampler, name="get_sampler")
-        get("/loopback/stats", self._stats)
-        post("/loopback/faults", self._add_faults)
-        self.app.router.add_delete("/loopback/faults", self._clear_faults)
+        door.add_routes(self.app.router)
 
     async def _shutdown(self, _: web.Application) -> None:
         await self._futures.close()
 
-    # The door
-
-    @web.middleware
-    async def _door(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Count, let faults strike, and tell the client of its mistakes."""
-        route = request.match_info.route.name
-        if route is None:
-            return await _told(handler, request)
-        self._backend.stats.request(route)
-        fault = self._faults.strike(route)
-        request[_FAULT] = fault
-        if fault is not None and fault.status is not None:
-            return _error(fault.status, f"fault {fault.spec}")
-        if fault is not None and fault.kind == "echo":
-            key = request.headers.get("X-API-Key")
-            return _error(403, f"fault {fault.spec}: the key {key} may not do this")
-        if fault is not None and fault.kind == "drop":
-            return await _hang_up(request, fault)
-        response = await _told(handler, request)
-        if fault is not None and fault.kind in ("lost", "timeout"):
-            return await _hang_up(request, fault)
-        return response
-
-    # Control
-
-    async def _stats(self, request: web.Request) -> web.Response:
-        counts = self._backend.stats.as_dict()
-        faults = {fault.spec: fault.struck for fault in self._faults.active}
-        ends = dict(self._finished)
-        return web.json_response(
-            {**counts, "pending": self._futures.pending, "faults": faults, "sessions": ends}
-        )
-
-    async def _add_faults(self, request: web.Request) -> web.Response:
-        body = await _json(request)
-        self._faults.add([str(spec) for spec in _field(body, "faults", list)])
-        return web.json_response({})
-
-    async def _clear_faults(self, request: web.Request) -> web.Response:
-        self._faults.clear()
-        return web.json_response({})
+    def _known(self) -> dict[str, Any]:
+        """What the statistics say of results and sessions."""
+        return {"pending": self._futures.pending, "sessions": dict(self._finished)}
 
     # Sessions
 
@@ -164,15 +116,15 @@ class Server:
         return web.json_response({"type": "create_session", "session_id": session_id})
 
     async def _session_heartbeat(self, request: web.Request) -> web.Response:
-        self._check_session(_field(await _json(request), "session_id", str))
+        self._check_session(field(await read_json(request), "session_id", str))
         return web.json_response({"type": "session_heartbeat"})
 
     async def _finish(self, request: web.Request) -> web.Response:
-        session_id, body = request.match_info["session_id"], await _json(request)
+        session_id, body = request.match_info["session_id"], await read_json(request)
         if session_id not in self._finished:
             raise web.HTTPNotFound(text=f"no session {session_id}")
         if self._finished[session_id] is None:
-            self._finished[session_id] = str(_field(body, "reason", dict).get("type"))
+            self._finished[session_id] = str(field(body, "reason", dict).get("type"))
             self._backend.end_session(session_id)
         return web.Response(status=204)
 
@@ -190,24 +142,24 @@ class Server:
     # Models
 
     async def _create_model(self, request: web.Request) -> web.Response:
-        body = await _json(request)
-        base_model, lora = _field(body, "base_model", str), body.get("lora_config") or {}
+        body = await read_json(request)
+        base_model, lora = field(body, "base_model", str), body.get("lora_config") or {}
         model_id = self._new_model_id(body)
 
         def work(fault: str | None) -> Awaitable[Answer]:
             if fault == "fail":
-                _fail()
+                fail()
             return self._backend.create_model(model_id, base_model, lora)
 
         return self._promise(request, model_id, work, model_id=model_id)
 
     def _new_model_id(self, body: Body) -> str:
-        session_id = _field(body, "session_id", str)
+        session_id = field(body, "session_id", str)
         self._check_session(session_id)
-        return f"{session_id}:train:{_field(body, 'model_seq_id', int)}"
+        return f"{session_id}:train:{field(body, 'model_seq_id', int)}"
 
     async def _get_info(self, request: web.Request) -> web.Response:
-        model_id = _field(await _json(request), "model_id", str)
+        model_id = field(await read_json(request), "model_id", str)
         self._check_model(model_id)
         model = self._backend.models[model_id]
         # SDK 0.38 loads the tokenizer of ``model_data.model_name``, others that of tokenizer_id.
@@ -227,7 +179,7 @@ class Server:
         )
 
     async def _weights_info(self, request: web.Request) -> web.Response:
-        options = self._backend.saved_options(_field(await _json(request), "tinker_path", str))
+        options = self._backend.saved_options(field(await read_json(request), "tinker_path", str))
         return web.json_response(
             {"base_model": options["base_model"], "is_lora": True, "lora_rank": options["rank"]}
         )
@@ -248,14 +200,14 @@ class Server:
         return await self._json_operation(request, self._backend.save_weights)
 
     async def _load_weights(self, request: web.Request) -> web.Response:
-        body = await _json(request)
+        body = await read_json(request)
         if body.get("session_id") is None:
             return await self._json_operation(request, self._backend.load_weights)
         model_id = self._new_model_id(body)
 
         def work(fault: str | None) -> Awaitable[Answer]:
             if fault == "fail":
-                _fail()
+                fail()
             return self._backend.create_from_state(model_id, body)
 
         return self._promise(request, model_id, work, model_id=model_id)
@@ -273,8 +225,8 @@ class Server:
     async def _json_operation(
         self, request: web.Request, work: Callable[[str, int, Body], Awaitable[Answer]]
     ) -> web.Response:
-        body = await _json(request)
-        model_id, seq_id = _field(body, "model_id", str), _field(body, "seq_id", int)
+        body = await read_json(request)
+        model_id, seq_id = field(body, "model_id", str), field(body, "seq_id", int)
         return self._operation(request, model_id, seq_id, lambda _: work(model_id, seq_id, body))
 
     def _operation(
@@ -292,7 +244,7 @@ class Server:
 
         async def in_turn(fault: str | None) -> Answer:
             if fault == "fail":  # its turn is over all the same
-                await self._backend.in_turn(model_id, seq_id, _fail)
+                await self._backend.in_turn(model_id, seq_id, fail)
             return await work(fault)
 
         return self._promise(request, (model_id, seq_id), in_turn, model_id=model_id)
@@ -300,10 +252,10 @@ class Server:
     # Sampling
 
     async def _create_sampling_session(self, request: web.Request) -> web.Response:
-        body = await _json(request)
-        session_id = _field(body, "session_id", str)
+        body = await read_json(request)
+        session_id = field(body, "session_id", str)
         self._check_session(session_id)
-        sampling = f"{session_id}:sample:{_field(body, 'sampling_session_seq_id', int)}"
+        sampling = f"{session_id}:sample:{field(body, 'sampling_session_seq_id', int)}"
         weights = self._backend.weights(body.get("model_path"), body.get("base_model"))
         self._backend.open_session(sampling, weights)
         return web.json_response(
@@ -329,13 +281,13 @@ class Server:
             raise web.HTTPNotFound(text=f"no sampling session {sampling}, or it is long past")
 
     async def _asample(self, request: web.Request) -> web.Response:
-        body = await _json(request)
-        sampling, seq_id = _field(body, "sampling_session_id", str), _field(body, "seq_id", int)
+        body = await read_json(request)
+        sampling, seq_id = field(body, "sampling_session_id", str), field(body, "seq_id", int)
         self._check_sampling_session(sampling)
 
         def work(fault: str | None) -> Awaitable[Answer]:
             if fault == "fail":
-                _fail()
+                fail()
             return self._backend.sample(sampling, seq_id, body, fault=fault)
 
         ids = [f"{sampling}:{seq_id}:{n}" for n in range(int(body.get("num_samples") or 1))]
@@ -351,7 +303,7 @@ class Server:
         **more: Any,
     ) -> web.Response:
         """Take a request up unless it was before, and answer with its id."""
-        route, fault = str(request.match_info.route.name), request[_FAULT]
+        route, fault = str(request.match_info.route.name), request[FAULT]
         request_id = self._futures.known(key)
         if request_id is None:
             kind = None if fault is None else fault.kind
@@ -365,76 +317,28 @@ class Server:
         return web.json_response({"request_id": request_id, **more})
 
     async def _retrieve_future(self, request: web.Request) -> web.StreamResponse:
-        request_id = _field(await _json(request), "request_id", str)
+        request_id = field(await read_json(request), "request_id", str)
         pending = self._futures.find(request_id)
         if pending is None:
-            return _error(410, f"no request {request_id}, or its result is gone")
+            return refusal(410, f"no request {request_id}, or its result is gone")
         fault = pending.fault
         if fault is not None:
             if fault.status != 410:
                 pending.fault = None
             if fault.status is not None:
-                return _error(fault.status, f"fault {fault.spec}")
-            return await _hang_up(request, fault)
+                return refusal(fault.status, f"fault {fault.spec}")
+            return await hang_up(request, fault)
         await asyncio.wait([pending.task], timeout=_LONG_POLL)
         if not pending.task.done():
             still = {"type": "try_again", "request_id": request_id, "queue_state": "active"}
             return web.json_response(still, status=408)
         if pending.task.cancelled():
-            return _error(410, f"request {request_id} was cancelled")
+            return refusal(410, f"request {request_id} was cancelled")
         answer = pending.task.result()
         return web.Response(body=answer.body, content_type=answer.content_type)
 
     async def _cancel_future(self, request: web.Request) -> web.Response:
-        pending = self._futures.find(_field(await _json(request), "request_id", str))
+        pending = self._futures.find(field(await read_json(request), "request_id", str))
         if pending is not None and pending.route == "asample":
             pending.task.cancel()
         return web.Response(status=204)
-
-
-async def _told(handler: Handler, request: web.Request) -> web.StreamResponse:
-    """The handler's response; a mistake of the client's as the protocol says it."""
-    try:
-        return await handler(request)
-    except UsageError as error:
-        return _error(400, str(error))
-    except web.HTTPException as error:
-        return _error(error.status, error.text or error.reason)
-
-
-def _fail(*_: object) -> None:
-    raise TrainerError("a fault was switched on")
-
-
-def _error(status: int, detail: str) -> web.Response:
-    return web.json_response({"detail": detail}, status=status)
-
-
-async def _hang_up(request: web.Request, fault: Fault) -> web.StreamResponse:
-    """Close the connection unanswered, at once or when the fault has lasted, or was healed."""
-    loop = asyncio.get_running_loop()
-    after = fault.seconds if fault.kind == "timeout" else 0.0
-    end = None if after is None else loop.time() + after
-    while (transport := request.transport) is not None and not transport.is_closing():
-        if fault.healed or (end is not None and loop.time() >= end):
-            transport.abort()
-            break
-        await asyncio.sleep(0.02 if end is None else min(0.02, max(end - loop.time(), 0)))
-    return web.Response(status=500)  # to a connection that is closed
-
-
-async def _json(request: web.Request) -> Body:
-    try:
-        body = json.loads(await request.read())
-    except ValueError as error:
-        raise UsageError(f"the body is no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise UsageError("the body is no JSON object")
-    return body
-
-
-def _field(body: Body, name: str, kind: type[V]) -> V:
-    value = body.get(name)
-    if not isinstance(value, kind):
-        raise UsageError(f"{name} is {value!r}; it must be of type {kind.__name__}")
-    return value
