@@ -126,7 +126,6 @@ class Growth:
     async def run(self) -> None:
         """Grow the tree until its search stops or too much failed."""
         running: set[asyncio.Task[None]] = set()
-        openings: list[Opening] = []
         try:
             try:
                 await self._plant()
@@ -151,7 +150,7 @@ class Growth:
                     begun.append(_Continuation(launches, source, source))
                     launches += 1
                 if self._samples_together:
-                    openings += open_together(begun)
+                    open_together(begun)
                 running.update(asyncio.create_task(self._continue(each)) for each in begun)
                 if not running or (self.stopped and self._fail_fast):
                     break
@@ -164,8 +163,6 @@ class Growth:
             if self._root_prediction is not None:
                 running.add(self._root_prediction)
             await _cancelled(running)
-            for opening in openings:
-                await opening.aclose()
             self._forget()
 
     async def _plant(self) -> None:
@@ -268,14 +265,7 @@ class Growth:
         while True:
             now.stage = "generation"
             asked = tree.fold[now.at] == ASKED
-            seed = self._seed(now.launch, len(now.chain))
-            prefix, opening = self._prefix(now), now.opening
-            if opening is None:
-                (spoken,) = await agent.say_together(prefix, seed, fold=asked, env=env)
-            else:
-                seed = seed if self._samples_together == "seeded" else None
-                ask = functools.partial(agent.say_together, prefix, seed, fold=asked, env=env)
-                spoken, now.opening = await opening.take(ask), None
+            spoken = await self._say(now, asked, env)
             self.counts["transitions"] += 1
             self.counts["tokens"] += len(spoken.tokens)
             self._frontier.generated()
@@ -286,7 +276,7 @@ class Growth:
                 view = agent.fold(tree.messages[ROOT], tree.messages[now.at], summary)
             else:
                 now.stage = "environment"
-                transition = await agent.act(env, spoken.generation)
+                transition = await agent.act(env, spoken)
                 for name, value in transition.metrics.items():
                     self.environment[name].append(float(value))
                 view = None
@@ -300,11 +290,19 @@ class Growth:
             if tree.kind[now.at] != OPEN:
                 return
 
-    def _prefix(self, now: _Continuation) -> Sequence[int]:
-        """What the next request sends."""
-        if now.tokens is not None:
-            return now.tokens
-        return Prefix(self.tree, now.at, now.length, self._chunks)
+    async def _say(self, now: _Continuation, asked: bool, env: Any) -> Spoken:
+        """What the policy says next; the first time perhaps one of several samples."""
+        prefix: Sequence[int] | None = now.tokens
+        if prefix is None:
+            prefix = Prefix(self.tree, now.at, now.length, self._chunks)
+        say = functools.partial(self._agent.say_together, fold=asked, env=env)
+        opening, now.opening = now.opening, None
+        if opening is None:
+            (spoken,) = await say(prefix, self._seed(now.launch, len(now.chain)))
+            return spoken
+        seeded = self._samples_together == "seeded"
+        seed = self._seed(opening.launches[0], 0) if seeded else None
+        return await opening.take(now.launch, functools.partial(say, prefix, seed))
 
     async def _restored(self, source: int) -> Any:
         """The environment as it was at a state, this continuation's own."""
@@ -376,10 +374,10 @@ class Growth:
         fresh, rendered = False, NOTHING
         length = now.length + len(spoken.tokens)
         if view is not None:
-            rendered = np.asarray(view.tokens, np.int32)
+            prompt = np.asarray(view.tokens, np.int32)
             prefix = np.concatenate((tree.prefix(parent), spoken.tokens))
-            fresh = not np.array_equal(rendered[:length], prefix)
-            length, rendered = len(rendered), rendered if fresh else rendered[length:]
+            fresh = not np.array_equal(prompt[:length], prefix)
+            rendered, length = prompt if fresh else prompt[length:], len(prompt)
         fold = 0 if view is None else view.fold
         if transition.done:
             kind = TERMINAL
@@ -402,7 +400,7 @@ class Growth:
         now.chain.append(node)
         now.at, now.length = node, length
         if now.tokens is not None and view is not None:
-            now.tokens = [*view.tokens]
+            now.tokens = prompt.tolist()
         elif now.tokens is not None:
             now.tokens += spoken.tokens.tolist()
         if kind == OPEN and self._forkable:
