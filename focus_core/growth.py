@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,13 @@ from focus_core.agent.agent import Agent, NextPrompt, Spoken, plainly
 from focus_core.agent.env import Transition
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
-from focus_core.errors import CriticError, DeadlineError, PluginError
+from focus_core.errors import DeadlineError, PluginError, UsageError
 from focus_core.opening import Opening, open_together
+from focus_core.predictions import Predictions
 from focus_core.records import Problem
 from focus_core.search import Decisions, Frontier
-from focus_core.tree.contexts import kept
 from focus_core.tree.prefix import Prefix
 from focus_core.tree.tree import ASKED, FOLDED, OPEN, ROOT, TERMINAL, TRUNCATED, Tree
-from focus_core.waiting import in_thread
 
 if TYPE_CHECKING:
     from focus_core.collect import Collector
@@ -91,7 +89,6 @@ class Growth:
     ) -> None:
         self._collector = collector
         self._agent: Agent = collector.agent
-        self._critic = collector.critic
         self._execution = execution
         self._problem = problem
         own = self._agent.sampling.seed
@@ -99,15 +96,11 @@ class Growth:
         self._workspace = workspace
         self._forkable = self._agent.forkable
         self._takes_prefix = bool(getattr(self._agent.policy, "takes_prefix", False))
-        self._samples_together = getattr(self._agent.policy, "samples_together", None)
+        self._samples_together = _samples_together(self._agent.policy)
         self._chunks: dict[Any, Any] = {}
         self._max_failures = 1 if fail_fast else collector.search.max_failures
         self._fail_fast = fail_fast
         self._frontier: Frontier
-        self._root_prediction: asyncio.Task[None] | None = None
-        self._root_asked = 0.0
-        self._rendering = asyncio.Lock()
-        self._root_late = False
         self.environment: defaultdict[str, list[float]] = defaultdict(list)
         self.tree = Tree()
         self.decisions = Decisions()
@@ -120,6 +113,9 @@ class Growth:
             predictions=0,
             failed_predictions=0,
             truncated=0,
+        )
+        self._predictions = Predictions(
+            collector, execution, self.counts, functools.partial(self._fail, "prediction")
         )
         self.stopped = ""
 
@@ -160,8 +156,8 @@ class Growth:
             await self._root_value()
             self.stopped = self.stopped or self._frontier.stopped
         finally:
-            if self._root_prediction is not None:
-                running.add(self._root_prediction)
+            if self._predictions.root is not None:
+                running.add(self._predictions.root)
             await _cancelled(running)
             self._forget()
 
@@ -177,22 +173,12 @@ class Growth:
             forkable=agent.forkable,
         )
         self.tree.workspace[ROOT] = _files(env)
-        self._root_prediction = self._predict(ROOT, -1)
-        self._root_asked = time.monotonic()
+        self._predictions.ask_root(self.tree)
 
     async def _root_value(self) -> None:
-        """Wait for the root's prediction, whose deadline is its own, from its request on."""
-        task, deadline = self._root_prediction, self._collector.deadline
-        if task is None or task.done() or (self.stopped and self._fail_fast):
-            return
-        left = None if deadline is None else self._root_asked + deadline - time.monotonic()
-        if left is None or left > 0:
-            await asyncio.wait({task}, timeout=left)
-        if not task.done() and not self._root_late:
-            self._root_late = True
-            task.cancel()
-            late = DeadlineError(f"the root's prediction took longer than {deadline} s")
-            self._fail("prediction", ROOT, -1, late)
+        """Wait for the root's prediction, unless all is over."""
+        if not (self.stopped and self._fail_fast):
+            await self._predictions.wait_root()
 
     def _forget(self) -> None:
         """Drop the search's and the environments' states: they served branching only."""
@@ -408,7 +394,7 @@ class Growth:
             tree.workspace[node] = _files(env)
             tree.forkable[node] = 1
         if kind != TERMINAL:
-            prediction = self._predict(node, now.launch)
+            prediction = self._predictions.ask(tree, node, now.launch)
             if prediction is not None:
                 now.predictions.append(prediction)
 
@@ -429,8 +415,6 @@ class Growth:
         self._frontier.landed(now.source, now.chain, returns)
         self.decisions.landed(now.source, now.chain, returns, self.counts["transitions"])
 
-    # Seeds and predictions ----------------------------------------------------------------
-
     def _seed(self, launch: int, transition: int) -> int | None:
         """A seed keyed by tree, launch and transition, from 0 to 2**63 - 1."""
         if self._key is None:
@@ -439,41 +423,20 @@ class Growth:
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
 
-    def _predict(self, node: int, launch: int) -> asyncio.Task[None] | None:
-        """Ask for a state's value while generation goes on."""
-        critic = self._critic
-        if critic is None:
-            return None
-        self.counts["predictions"] += 1
-        if critic.fn is None:
-            self.tree.prediction[node] = critic.value  # type: ignore[assignment]  # a constant
-            return None
-        return asyncio.create_task(self._ask(node, launch))
 
-    def _context(self, node: int) -> tuple[Any, Any]:
-        """A state's context, and the form in which the tree keeps it; in a worker thread.
+def _samples_together(policy: Any) -> str | None:
+    """A policy's declaration; anything else would silently lose its seeds.
 
-        Decoding a long sequence would hold the loop for as long as sampling a few tokens takes.
-        """
-        text = self._collector.render_context(self.tree, node)
-        return text, kept(self.tree, node, text)
-
-    async def _ask(self, node: int, launch: int) -> None:
-        critic, tree = self._critic, self.tree
-        assert critic is not None  # _predict checked
-        try:
-            async with self._rendering:  # in order: a text is kept as what it adds to one before
-                text, tree.context[node] = await in_thread(self._context, node)
-            tree.prediction[node] = await critic.predict(text, self._execution)
-        except (Exception, SystemExit) as error:  # the user's critic
-            self._fail("prediction", node, launch, error)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            lost = CriticError("the critic raised CancelledError, and nobody cancelled it")
-            lost.__cause__ = error
-            self._fail("prediction", node, launch, lost)
+    Raises:
+        UsageError: It is none of the three.
+    """
+    declared: str | None = getattr(policy, "samples_together", None)
+    if declared not in (None, "seeded", "unseeded"):
+        raise UsageError(
+            f"{type(policy).__name__}.samples_together is {declared!r}; it is 'seeded' if samples "
+            "of one seed differ, 'unseeded' if they may not, or None for a request each"
+        )
+    return declared
 
 
 def _files(env: Any) -> Workspace | None:

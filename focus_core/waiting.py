@@ -46,7 +46,7 @@ async def awaited(made: Any, what: str) -> Any:
     return await made
 
 
-async def finish(work: Awaitable[T], on_cancel: Callable[[], None] | None = None) -> T:
+async def finish(work: Awaitable[T], on_cancel: Callable[[], object] | None = None) -> T:
     """Await something a thread does; if cancelled, however often, leave only when it is over.
 
     Args:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from focus_core import Agent, Collector, Critic, Independent, Prefix, Problem, Segments, Selective
+from focus_core.errors import UsageError
 from focus_core.export import export_actor
 from focus_core.opening import Opening
 from focus_core.testing import CountdownEnv, RandomPolicy
@@ -38,6 +39,13 @@ def collect(policy, search, key=None, env=None, **options):
         return collection
 
     return asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_policy_that_says_neither_seeded_nor_unseeded_is_refused():
+    policy = Together()
+    policy.samples_together = True
+    with pytest.raises(UsageError, match="samples_together is True"):
+        collect(policy, Independent(2))
 
 
 def test_a_group_is_one_request_and_then_each_goes_its_own_way():
