@@ -159,14 +159,15 @@ class Acting:
         prefix: Sequence[int] | None = now.tokens
         if prefix is None:
             prefix = Prefix(self.tree, now.at, now.length, self.chunks)
-        say = functools.partial(self._agent.say_together, fold=asked, env=env)
-        opening, now.opening = now.opening, None
+        say, opening = self._agent.say_together, now.opening
         if opening is None:
-            (spoken,) = await say(prefix, self._seed(now.launch, len(now.chain)))
+            seed = self._seed(now.launch, len(now.chain))
+            (spoken,) = await say(prefix, seed, fold=asked, env=env)
             return spoken
-        seeded = self.samples_together == "seeded"
-        seed = self._seed(opening.launches[0], 0) if seeded else None
-        return await opening.take(now.launch, functools.partial(say, prefix, seed))
+        now.opening = None
+        seed = self._seed(opening.launches[0], 0) if self.samples_together == "seeded" else None
+        ask = functools.partial(say, prefix, seed, fold=asked, env=env)
+        return await opening.take(now.launch, ask)
 
     async def _restored(self, source: int) -> Any:
         """The environment as it was at a state, this continuation's own."""

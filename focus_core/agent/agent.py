@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
 import inspect
 import math
 from collections.abc import Mapping, Sequence
@@ -88,13 +87,6 @@ def _check_metrics(env: Any, metrics: Mapping[str, Any]) -> None:
             )
 
 
-@functools.lru_cache(1024)  # one request after another asks for the same
-def _request_params(sampling: SamplingParams, room: int, stop: tuple[int, ...]) -> SamplingParams:
-    """Parameters of a request without a seed."""
-    stops: Any = (*sampling.stop, *stop)
-    return attrs.evolve(sampling, max_tokens=room, seed=None, stop=stops)
-
-
 @attrs.frozen
 class NextPrompt:
     """What the policy sees from a state on.
@@ -144,6 +136,9 @@ class Agent:
     execution: Execution | None = attrs.field(default=None, kw_only=True)
     max_transitions: int = attrs.field(default=64, kw_only=True, validator=attrs.validators.ge(1))
     _request_tokens: int = attrs.field(default=0, init=False)
+    _last_params: tuple[Any, SamplingParams] = attrs.field(
+        default=(None, SamplingParams()), init=False
+    )
 
     @property
     def forkable(self) -> bool:
@@ -293,7 +288,7 @@ class Agent:
             own = getattr(env, "room", None)
             room = room if own is None else max(1, min(room, own))
             stop = tuple(getattr(env, "stop", ()))
-        params = _request_params(self.sampling, room, stop)
+        params = self._params(room, stop)
         if seed is not None:
             params = attrs.evolve(params, seed=seed)
         # A copy: what the policy does to its argument must not reach the record.
@@ -329,6 +324,15 @@ class Agent:
                     )
         columns = check_generation(generation, max_tokens=room)
         return Spoken(*columns, generation.stop_reason)
+
+    def _params(self, room: int, stop: tuple[int, ...]) -> SamplingParams:
+        """Parameters of a request without a seed; one after another asks for the same."""
+        asked = (self.sampling, room, stop)
+        if self._last_params[0] != asked:
+            stops: Any = (*self.sampling.stop, *stop)
+            params = attrs.evolve(self.sampling, max_tokens=room, seed=None, stop=stops)
+            self._last_params = (asked, params)
+        return self._last_params[1]
 
     async def act(self, env: Env, spoken: Spoken | Generation) -> Transition:
         """Let the environment answer what the policy said.
