@@ -36,7 +36,7 @@ LAYERS = [
     {"opening", "predictions", "acting", "growth", "export"},
     {"collect"},
     {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
-    {"batches", "schedule"},
+    {"batches", "loop", "schedule"},
     {"view"},
     {"run"},
     {"testing"},
