@@ -165,7 +165,11 @@ def _checked_logprobs(logprobs: Sequence[float] | NDArray[np.float32]) -> NDArra
     ):
         return column
     for position, logprob in enumerate(logprobs):
-        if logprob is None or not _LOWEST <= logprob <= _HIGHEST:
+        try:
+            fits = np.ndim(logprob) == 0 and _LOWEST <= logprob <= _HIGHEST
+        except TypeError:
+            fits = False
+        if not fits:
             raise GenerationError(
                 f"log probability {position} of {len(logprobs)} is {logprob!r}; "
                 "each must be a finite number not above 0"
@@ -184,6 +188,8 @@ def _column(values: Any, kinds: str, code: str) -> NDArray[Any] | None:
     if isinstance(values, np.ndarray):  # whose owner may use it again for the next answer
         return values.copy() if values.dtype.kind in kinds and values.ndim == 1 else None
     try:
+        if isinstance(values, bytes | bytearray):  # else taken for the array's own memory
+            values = list(values)
         return np.array(array(code, values))
     except (TypeError, ValueError, OverflowError):
         return None

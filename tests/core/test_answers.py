@@ -32,6 +32,20 @@ def test_a_policy_may_use_its_buffers_for_the_next_answer():
     assert spoken.logprobs.tolist() == [-1, -2]
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, range, tuple])
+def test_tokens_may_be_any_sequence_of_ids(kind):
+    tokens = kind(8) if kind is range else kind([7, 0, 0, 255, 1, 2, 3, 4])
+    agent = Agent(Scripted(Generation(tokens, [-1.0] * 8, "length")), CountdownEnv())
+    assert asyncio.run(agent.say([1], None)).tokens.tolist() == list(tokens)
+
+
+@pytest.mark.parametrize("logprobs", [["-1"], [None], np.array([[-1.0]], np.float32), [b"-1"]])
+def test_a_log_probability_is_a_number(logprobs):
+    agent = Agent(Scripted(Generation([1], logprobs, "length")), CountdownEnv())
+    with pytest.raises(GenerationError, match="log probability 0 of 1 is"):
+        asyncio.run(agent.say([1], None))
+
+
 def test_other_sampling_holds_from_the_next_request_on():
     policy = Scripted(Generation([1], [-1.0], "stop"))
     agent = Agent(policy, CountdownEnv(), context=Segments(2))
