@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import numpy as np
 
 from focus_core.acting import Acting, Continuation
 from focus_core.agent.execution import Execution
 from focus_core.agent.workspace import Workspace
 from focus_core.errors import DeadlineError, PluginError
+from focus_core.failures import Failure, Failures
 from focus_core.opening import open_together
 from focus_core.predictions import Predictions
 from focus_core.records import Problem
@@ -24,35 +23,13 @@ from focus_core.tree.tree import OPEN, ROOT, TERMINAL, Tree
 if TYPE_CHECKING:
     from focus_core.collect import Collector
 
-__all__ = ["Failure", "Growth"]
-
+__all__ = ["Growth"]
 
 _WAITED = {
     "generation": "the policy",
     "environment": "the environment",
     "prediction": "the critic",
 }
-
-
-@attrs.frozen
-class Failure:
-    """Something that failed in a collection, with its cause attached.
-
-    Attributes:
-        stage: ``"generation"``, ``"environment"``, ``"deadline"`` or ``"prediction"``.
-        state: The state acted from, or whose prediction failed.
-        launch: The continuation, -1 for the root's own reset and prediction.
-        error: The exception as it was raised.
-    """
-
-    stage: str
-    state: int
-    launch: int
-    error: Exception
-
-    def __str__(self) -> str:
-        """One line."""
-        return f"{self.stage} at state {self.state}: {type(self.error).__name__}: {self.error}"
 
 
 class Growth:
@@ -68,12 +45,10 @@ class Growth:
         fail_fast: bool,
     ) -> None:
         self._collector = collector
-        self._max_failures = 1 if fail_fast else collector.search.max_failures
         self._fail_fast = fail_fast
         self._frontier: Frontier
         self.environment: defaultdict[str, list[float]] = defaultdict(list)
         self.decisions = Decisions()
-        self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter(
             transitions=0,
             tokens=0,
@@ -83,9 +58,9 @@ class Growth:
             failed_predictions=0,
             truncated=0,
         )
-        self._predictions = Predictions(
-            collector, execution, self.counts, functools.partial(self._fail, "prediction")
-        )
+        most = 1 if fail_fast else collector.search.max_failures
+        self._failures = Failures(most, self.counts)
+        self._predictions = Predictions(collector, execution, self.counts, self._failures)
         self._acting = Acting(
             collector.agent,
             execution,
@@ -96,7 +71,16 @@ class Growth:
             metrics=self.environment,
             predictions=self._predictions,
         )
-        self.stopped = ""
+
+    @property
+    def failures(self) -> list[Failure]:
+        """What failed so far."""
+        return self._failures.found
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing more is launched; empty while something may be."""
+        return self._failures.stopped
 
     @property
     def tree(self) -> Tree:
@@ -110,8 +94,8 @@ class Growth:
             try:
                 await self._acting.plant()
             except (Exception, SystemExit) as error:  # the user's environment, policy or critic
-                self._fail("environment", ROOT, -1, error)
-                self.stopped = self.stopped or "the root could not be made"
+                self._failures.add("environment", ROOT, -1, error)
+                self._failures.stop("the root could not be made")
                 return
             search = self._collector.search
             self._frontier = search.start(
@@ -138,7 +122,7 @@ class Growth:
                 for task in done:
                     task.result()
             await self._root_value()
-            self.stopped = self.stopped or self._frontier.stopped
+            self._failures.stop(self._frontier.stopped)
         finally:
             if self._predictions.root is not None:
                 running.add(self._predictions.root)
@@ -156,17 +140,6 @@ class Growth:
         self._acting.chunks.clear()
         self.tree.snapshot = [None] * len(self.tree)
         self.tree.workspace = [None] * len(self.tree)
-
-    def _fail(self, stage: str, state: int, launch: int, raised: BaseException) -> None:
-        error = raised
-        if not isinstance(error, Exception):  # a library's sys.exit() must not end the program
-            error = RuntimeError(f"the code raised {raised!r}")
-            error.__cause__ = raised
-        self.failures.append(Failure(stage, state, launch, error))
-        counter = "failed_predictions" if stage == "prediction" else "failed_continuations"
-        self.counts[counter] += 1
-        if len(self.failures) >= self._max_failures or self._fail_fast:
-            self.stopped = f"stopped after {len(self.failures)} failures"
 
     # One continuation ---------------------------------------------------------------------
 
@@ -189,9 +162,9 @@ class Growth:
                     f"{_WAITED[now.stage]}"
                 )
                 late.__cause__ = error
-                self._fail("deadline", now.at, now.launch, late)
+                self._failures.add("deadline", now.at, now.launch, late)
             else:
-                self._fail(now.stage, now.at, now.launch, error)
+                self._failures.add(now.stage, now.at, now.launch, error)
             self._failed_from(now.source)
         except asyncio.CancelledError as error:
             await self._drop(now)
@@ -199,7 +172,9 @@ class Growth:
             if task is None or task.cancelling():
                 raise
             # Nobody cancelled us: a policy or environment let a cancellation of its own escape.
-            self._fail(now.stage, now.at, now.launch, RuntimeError(f"cancelled itself: {error!r}"))
+            self._failures.add(
+                now.stage, now.at, now.launch, RuntimeError(f"cancelled itself: {error!r}")
+            )
             self._failed_from(now.source)
         else:
             self._land(now)

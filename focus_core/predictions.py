@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from focus_core.agent.execution import Execution
 from focus_core.errors import CriticError, DeadlineError
+from focus_core.failures import Failures
 from focus_core.tree.contexts import kept
 from focus_core.tree.tree import ROOT, Tree
 from focus_core.waiting import in_thread
@@ -27,7 +27,7 @@ class Predictions:
         collector: Has the critic, what renders its contexts, and the root's deadline.
         execution: Runs a critic that is a plain function.
         counts: Its ``predictions`` are counted up.
-        fail: Takes the state, the launch and the error of one that failed.
+        failures: Takes those that fail.
 
     Attributes:
         root: The task that asks for the root's, if any.
@@ -38,13 +38,13 @@ class Predictions:
         collector: Collector,
         execution: Execution,
         counts: Counter[str],
-        fail: Callable[[int, int, BaseException], None],
+        failures: Failures,
     ) -> None:
         self._collector = collector
         self._critic = collector.critic
         self._execution = execution
         self._counts = counts
-        self._fail = fail
+        self._failures = failures
         self._rendering = asyncio.Lock()
         self._root_asked = 0.0
         self._root_late = False
@@ -67,7 +67,7 @@ class Predictions:
             self._root_late = True
             task.cancel()
             late = DeadlineError(f"the root's prediction took longer than {deadline} s")
-            self._fail(ROOT, -1, late)
+            self._failures.add("prediction", ROOT, -1, late)
 
     def ask(self, tree: Tree, node: int, launch: int) -> asyncio.Task[None] | None:
         """Ask for a state's value; returns the task that does, which the caller awaits.
@@ -99,11 +99,11 @@ class Predictions:
                 text, tree.context[node] = await in_thread(self._context, tree, node)
             tree.prediction[node] = await critic.predict(text, self._execution)
         except (Exception, SystemExit) as error:  # the user's critic
-            self._fail(node, launch, error)
+            self._failures.add("prediction", node, launch, error)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             lost = CriticError("the critic raised CancelledError, and nobody cancelled it")
             lost.__cause__ = error
-            self._fail(node, launch, lost)
+            self._failures.add("prediction", node, launch, lost)

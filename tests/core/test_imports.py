@@ -33,7 +33,7 @@ LAYERS = [
     },
     {"tree"},
     {"agent", "critic", "search", "recipes"},
-    {"opening", "predictions", "acting", "growth", "export"},
+    {"failures", "opening", "predictions", "acting", "growth", "export"},
     {"collect"},
     {"task", "trainer", "events", "observers", "builtin", "plugins", "progress"},
     {"batches", "loop", "schedule"},

@@ -1,6 +1,8 @@
 """Continuations that leave a state at once, by policies that sample them in one request."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -211,3 +213,20 @@ def test_a_prefix_reads_like_a_list():
         assert prefix == tokens
         assert prefix != tokens[:-1]
         assert repr(prefix) == f"Prefix({tokens})"
+
+
+@pytest.mark.parametrize("together", ["seeded", None])
+def test_a_grown_tree_is_freed_with_its_collection(together):
+    """Not when the collector of cycles comes by: batches of trees would pile up until then."""
+    policy = Sharing()
+    policy.samples_together = together
+    gc.collect()
+    gc.disable()
+    try:
+        collection = collect(policy, Independent(3))
+        tree = weakref.ref(collection.tree)
+        policy.shared.clear()
+        del collection
+        assert tree() is None
+    finally:
+        gc.enable()
