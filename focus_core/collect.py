@@ -19,7 +19,8 @@ from focus_core.agent.workspace import Workspace
 from focus_core.critic.critic import Critic
 from focus_core.errors import CollectionError, PluginError, UsageError
 from focus_core.export import export_actor, export_critic
-from focus_core.growth import Failure, Growth
+from focus_core.failures import Failure
+from focus_core.growth import Growth
 from focus_core.recipes import Credit, DirectBranchTd, Recipe
 from focus_core.records import ActorRecord, Problem
 from focus_core.search import BetaBernoulli, Calibration, Decisions, Search, Selective

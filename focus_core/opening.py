@@ -10,8 +10,11 @@ from typing import Any, Protocol
 import attrs
 
 from focus_core.agent.agent import Spoken
+from focus_core.waiting import finish
 
 __all__ = ["Opening", "open_together"]
+
+Ask = Callable[[int], Coroutine[Any, Any, list[Spoken]]]
 
 
 @attrs.define(eq=False)
@@ -19,56 +22,59 @@ class Opening:
     """The request; made by the first continuation that asks, and shared by all.
 
     Attributes:
-        n: How many continuations share it.
+        launches: The continuations that share it. Which sample is whose, and the seed, depend on
+            these only, and not on who asks first.
     """
 
-    n: int
+    launches: Sequence[int]
     _task: asyncio.Task[list[Spoken]] | None = None
     _waiting: int = 0
-    _taken: int = 0
 
-    async def take(self, ask: Callable[[int], Coroutine[Any, Any, list[Spoken]]]) -> Spoken:
-        """One continuation's share.
+    async def take(self, launch: int, ask: Ask) -> Spoken:
+        """One continuation's share; the last who gives up waiting calls the request off.
 
         Args:
-            ask: Makes the request for ``n``; called once.
+            launch: The continuation.
+            ask: Makes the request for so many samples.
 
         Raises:
             Exception: Whatever the request raised, for everyone who shares it.
         """
         if self._task is None:
-            self._task = asyncio.create_task(ask(self.n))
+            self._task = asyncio.create_task(_asked(ask, len(self.launches)))
+        task = self._task
         self._waiting += 1
         try:
-            await asyncio.wait({self._task})  # whose cancellation leaves the request to the others
+            await asyncio.wait({task})  # whose cancellation leaves the request to the others
         finally:
             self._waiting -= 1
-            if not self._waiting:
-                self._task.cancel()
-        self._taken += 1
-        return self._task.result()[self._taken - 1]
+            if not (self._waiting or task.done()):
+                self._task = None  # of whoever comes later
+                task.cancel()
+                await finish(asyncio.gather(task, return_exceptions=True), task.cancel)
+        return task.result()[self.launches.index(launch)]
 
-    async def aclose(self) -> None:
-        """Wait for a request that was called off."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+
+async def _asked(ask: Ask, n: int) -> list[Spoken]:
+    try:
+        return await ask(n)
+    except SystemExit as error:  # of a task, it would end the program past every handler
+        raise RuntimeError(f"the code raised {error!r}") from error
 
 
 class _Launched(Protocol):
+    launch: int
     source: int
     opening: Opening | None
 
 
-def open_together(launched: Sequence[_Launched]) -> list[Opening]:
-    """Give those that leave one state an opening to share; returns the openings."""
+def open_together(launched: Sequence[_Launched]) -> None:
+    """Give those that leave one state an opening to share."""
     by_source: defaultdict[int, list[_Launched]] = defaultdict(list)
     for each in launched:
         by_source[each.source].append(each)
-    openings = []
     for together in by_source.values():
         if len(together) > 1:
-            openings.append(Opening(len(together)))
+            opening = Opening([each.launch for each in together])
             for each in together:
-                each.opening = openings[-1]
-    return openings
+                each.opening = opening

@@ -71,7 +71,7 @@ class Generation:
             was sampled.
         stop_reason: ``"stop"`` at an end token, ``"length"`` at ``max_tokens``.
 
-    An int32 and a float32 array are taken as they are, which is fastest.
+    An int32 and a float32 array are fastest; they are copied, and may be written to again.
     """
 
     tokens: Sequence[int] | NDArray[np.int32]
@@ -106,7 +106,10 @@ class Policy(Protocol):
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of these tokens, special tokens included."""
+        """Text of these tokens, special tokens included.
+
+        Also called in worker threads: guard a tokenizer that is not thread-safe with a lock.
+        """
         ...
 
     async def generate(
@@ -122,7 +125,7 @@ def check_generation(
     """Refuse an answer that cannot be trained on.
 
     Returns:
-        Its tokens and log probabilities as records keep them, each of shape (T,).
+        Its tokens and log probabilities as records keep them, each of shape (T,); copies.
 
     Raises:
         GenerationError: No log probabilities, a wrong number of them, one that is not a finite
@@ -162,7 +165,11 @@ def _checked_logprobs(logprobs: Sequence[float] | NDArray[np.float32]) -> NDArra
     ):
         return column
     for position, logprob in enumerate(logprobs):
-        if logprob is None or not _LOWEST <= logprob <= _HIGHEST:
+        try:
+            fits = np.ndim(logprob) == 0 and _LOWEST <= logprob <= _HIGHEST
+        except TypeError:
+            fits = False
+        if not fits:
             raise GenerationError(
                 f"log probability {position} of {len(logprobs)} is {logprob!r}; "
                 "each must be a finite number not above 0"
@@ -171,16 +178,18 @@ def _checked_logprobs(logprobs: Sequence[float] | NDArray[np.float32]) -> NDArra
 
 
 def _column(values: Any, kinds: str, code: str) -> NDArray[Any] | None:
-    """Numbers as an array, made in C; ``None`` if they must be looked at one by one.
+    """Numbers as an array of their own; ``None`` if they must be looked at one by one.
 
     Args:
         values: Claimed numbers.
-        kinds: Of arrays that are taken as they are.
+        kinds: Of arrays whose numbers are such.
         code: Type of the array made of anything else, which refuses what does not fit.
     """
-    if isinstance(values, np.ndarray):
-        return values if values.dtype.kind in kinds and values.ndim == 1 else None
+    if isinstance(values, np.ndarray):  # whose owner may use it again for the next answer
+        return values.copy() if values.dtype.kind in kinds and values.ndim == 1 else None
     try:
+        if isinstance(values, bytes | bytearray):  # else taken for the array's own memory
+            values = list(values)
         return np.array(array(code, values))
     except (TypeError, ValueError, OverflowError):
         return None
@@ -199,7 +208,7 @@ def check_tokens(tokens: Sequence[int] | NDArray[np.int32], what: str) -> NDArra
         what: Who gave them, as the beginning of a sentence.
 
     Returns:
-        The ids, shape (T,).
+        The ids, shape (T,); a copy.
 
     Raises:
         GenerationError: One is no integer from 0 to 2**31 - 1.

@@ -46,7 +46,7 @@ async def awaited(made: Any, what: str) -> Any:
     return await made
 
 
-async def finish(work: Awaitable[T], on_cancel: Callable[[], None] | None = None) -> T:
+async def finish(work: Awaitable[T], on_cancel: Callable[[], object] | None = None) -> T:
     """Await something a thread does; if cancelled, however often, leave only when it is over.
 
     Args:
@@ -75,7 +75,7 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Run in a thread, which does not outlive the call.
 
     Raises:
-        RuntimeError: The function raised ``StopIteration``, or a cancellation of its own.
+        RuntimeError: The function raised what ``sendable`` replaces.
     """
     return await finish(asyncio.to_thread(sendable, function, *args))
 
@@ -84,8 +84,14 @@ def sendable(function: Callable[..., T], *args: Any) -> T:
     """Call in a thread, and raise only what reaches the task that waits as it is.
 
     A future cannot hold ``StopIteration``: whoever waits for it would do so for ever.
+    ``SystemExit`` would end the program past every handler, and a cancellation is a lie.
+
+    Raises:
+        RuntimeError: The function raised one of these.
     """
     try:
         return function(*args)
-    except (StopIteration, CancelledError) as error:
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration | CancelledError):
+            raise
         raise RuntimeError(f"the function raised {error!r}") from error

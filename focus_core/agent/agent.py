@@ -24,6 +24,7 @@ from focus_core.policy import (
     Generation,
     Policy,
     SamplingParams,
+    StopReason,
     check_generation,
     check_tokens,
 )
@@ -104,11 +105,11 @@ class NextPrompt:
 
 
 class Spoken(NamedTuple):
-    """A generation, and its columns as a tree keeps them: int32 and float32, shape (T,)."""
+    """A checked generation, whose columns are its own: int32 and float32, shape (T,)."""
 
-    generation: Generation
     tokens: NDArray[np.int32]
     logprobs: NDArray[np.float32]
+    stop_reason: StopReason
 
 
 @attrs.define(eq=False)
@@ -135,8 +136,8 @@ class Agent:
     execution: Execution | None = attrs.field(default=None, kw_only=True)
     max_transitions: int = attrs.field(default=64, kw_only=True, validator=attrs.validators.ge(1))
     _request_tokens: int = attrs.field(default=0, init=False)
-    _params: dict[tuple[int, tuple[int, ...]], SamplingParams] = attrs.field(
-        factory=dict, init=False
+    _last_params: tuple[Any, SamplingParams] = attrs.field(
+        default=(None, SamplingParams()), init=False
     )
 
     @property
@@ -176,9 +177,16 @@ class Agent:
         return add_system(messages, self.system_prompt)
 
     def render(self, messages: Sequence[Any]) -> Sequence[int]:
-        """Tokens of a chat: those its last message carries, else what the policy prepares."""
+        """Tokens of a chat: those its last message carries, else what the policy prepares.
+
+        Raises:
+            GenerationError: They are no token ids.
+        """
         exact = _exact(messages)
-        return self._rendered(messages) if exact is None else exact
+        if exact is None:
+            return self._rendered(messages)
+        check_tokens(exact, "the environment's last message gave")
+        return exact
 
     @property
     def folding(self) -> Folding | None:
@@ -280,7 +288,7 @@ class Agent:
             own = getattr(env, "room", None)
             room = room if own is None else max(1, min(room, own))
             stop = tuple(getattr(env, "stop", ()))
-        params = self._asked(room, stop)
+        params = self._params(room, stop)
         if seed is not None:
             params = attrs.evolve(params, seed=seed)
         # A copy: what the policy does to its argument must not reach the record.
@@ -314,26 +322,27 @@ class Agent:
                         f"{type(self.policy).__name__}.generate returned "
                         f"{type(generation).__name__} without {field}, not a Generation"
                     )
-        return Spoken(generation, *check_generation(generation, max_tokens=room))
+        columns = check_generation(generation, max_tokens=room)
+        return Spoken(*columns, generation.stop_reason)
 
-    def _asked(self, room: int, stop: tuple[int, ...]) -> SamplingParams:
-        """Parameters of a request without a seed, made once for each room and stop."""
-        params = self._params.get((room, stop))
-        if params is None:
+    def _params(self, room: int, stop: tuple[int, ...]) -> SamplingParams:
+        """Parameters of a request without a seed; one after another asks for the same."""
+        asked = (self.sampling, room, stop)
+        if self._last_params[0] != asked:
             stops: Any = (*self.sampling.stop, *stop)
             params = attrs.evolve(self.sampling, max_tokens=room, seed=None, stop=stops)
-            self._params[room, stop] = params
-        return params
+            self._last_params = (asked, params)
+        return self._last_params[1]
 
-    async def act(self, env: Env, generation: Generation) -> Transition:
-        """Let the environment answer one generation.
+    async def act(self, env: Env, spoken: Spoken | Generation) -> Transition:
+        """Let the environment answer what the policy said.
 
         Raises:
             ValueError: The environment's transition contradicts itself.
         """
-        said = generation.tokens
+        said = spoken.tokens
         tokens = tuple(said.tolist() if isinstance(said, np.ndarray) else said)
-        reply = Reply(tokens, self.policy.decode, generation.stop_reason)
+        reply = Reply(tokens, self.policy.decode, spoken.stop_reason)
         transition: Transition = await _awaitable(env.step(reply), env, "step")
         if not isinstance(transition, Transition):
             raise TypeError(

@@ -33,9 +33,14 @@ class Reply:
     @property
     def text(self) -> str:
         """Their decoding."""
-        if not isinstance(self._text, str):
+        if callable(self._text):
             object.__setattr__(self, "_text", self._text(self.tokens))
         return self._text  # type: ignore[return-value]  # a text by now
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied and pickled with its text: what decodes is the policy, which stays here."""
+        _ = self.text
+        return super().__reduce_ex__(protocol)
 
 
 @attrs.frozen

@@ -94,16 +94,6 @@ def left_loop(service: object, before: asyncio.AbstractEventLoop | None) -> bool
     return True
 
 
-def _called(function: Callable[..., T], *args: Any) -> T:
-    """Call in a worker thread, and raise only what a future can hold and a task may see."""
-    try:
-        return sendable(function, *args)
-    except Exception:
-        raise
-    except BaseException as error:  # SystemExit would end the program, a cancellation lie
-        raise RuntimeError(f"the function raised {error!r}") from error
-
-
 @attrs.define
 class ThreadExecution:
     """A bounded thread pool, started when first used.
@@ -140,7 +130,7 @@ class ThreadExecution:
         pool, places = self._pool, self._places
         await places.acquire()
         try:
-            future = pool.submit(_called, function, *args)
+            future = pool.submit(sendable, function, *args)
         except BaseException:
             places.release()
             raise

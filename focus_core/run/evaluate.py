@@ -11,7 +11,7 @@ import attrs
 
 from focus_core.agent.folding import Folding
 from focus_core.collect import Collector
-from focus_core.growth import Failure
+from focus_core.failures import Failure
 from focus_core.policy import Policy
 from focus_core.recipes import GroupCentered
 from focus_core.records import Problem

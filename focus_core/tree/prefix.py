@@ -36,7 +36,10 @@ class Prefix(Sequence[int]):
         self.cache = cache
 
     def chunks(self) -> list[tuple[int, NDArray[np.int32]]]:
-        """Its parts in order: a state's number, and the tokens on the edge to it; views."""
+        """Its parts in order: a state's number, and the tokens on the edge to it.
+
+        They are views of the tree's own: copy what you change.
+        """
         return self._tree.chunks(self._node)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -221,6 +221,13 @@ def test_a_critic_that_exits_fails_its_prediction(collect, scripted):
     assert "SystemExit(0)" in str(collection.failures[0])
 
 
+def test_a_critics_context_that_exits_fails_its_prediction(collect, scripted):
+    critic = Critic.from_fn(lambda text: 0.5, context=lambda rollout: sys.exit(0))
+    collection = collect_one(collect, scripted, CountdownEnv(2), critic=critic)
+    assert {failure.stage for failure in collection.failures} == {"prediction"}
+    assert "SystemExit(0)" in str(collection.failures[0])
+
+
 async def wrong(self, *args):
     raise AssertionError("never run")
 

@@ -1,11 +1,15 @@
 """Continuations that leave a state at once, by policies that sample them in one request."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
 from focus_core import Agent, Collector, Critic, Independent, Prefix, Problem, Segments, Selective
+from focus_core.errors import UsageError
 from focus_core.export import export_actor
+from focus_core.opening import Opening
 from focus_core.testing import CountdownEnv, RandomPolicy
 
 
@@ -27,16 +31,23 @@ class Together(RandomPolicy):
         return await super().generate(tokens, params, n)
 
 
-def collect(policy, search, key=None, steps=3, **options):
+def collect(policy, search, key=None, env=None, **options):
     async def run():
         before = asyncio.all_tasks()
-        agent = Agent(policy, CountdownEnv(steps), context=Segments(2))
+        agent = Agent(policy, env or CountdownEnv(3), context=Segments(2))
         async with Collector(agent, critic=Critic.constant(0.5), search=search, **options) as each:
             collection = await each.collect(Problem("5 6 7", id="p"), key=key)
         assert asyncio.all_tasks() == before, "tasks are left"
         return collection
 
     return asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_policy_that_says_neither_seeded_nor_unseeded_is_refused():
+    policy = Together()
+    policy.samples_together = True
+    with pytest.raises(UsageError, match="samples_together is True"):
+        collect(policy, Independent(2))
 
 
 def test_a_group_is_one_request_and_then_each_goes_its_own_way():
@@ -83,6 +94,65 @@ def test_a_request_that_fails_fails_everyone_who_shared_it():
     collection = collect(policy, Independent(3, max_failures=5))
     assert [failure.stage for failure in collection.failures] == ["generation"] * 3
     assert all(failure.error is policy.fail for failure in collection.failures)
+
+
+def test_a_library_that_exits_fails_the_continuations_and_not_the_program():
+    policy = Together()
+    policy.fail = SystemExit(3)
+    collection = collect(policy, Independent(3, max_failures=5))
+    assert [failure.stage for failure in collection.failures] == ["generation"] * 3
+    assert all("SystemExit(3)" in str(failure) for failure in collection.failures)
+
+
+@pytest.mark.parametrize("waits", [[0, 3, 6], [6, 3, 0], [3, 0, 6]])
+def test_a_seeded_tree_does_not_depend_on_who_asks_first(waits):
+    """Environments that cannot be forked are reset for each continuation, which takes its time."""
+
+    class Slow(CountdownEnv):
+        forkable = False
+        turn = -1
+
+        async def reset(self, problem):
+            Slow.turn += 1
+            for _ in range(waits[Slow.turn - 1] if Slow.turn else 0):
+                await asyncio.sleep(0)
+            return super().reset(problem)
+
+    tree = collect(Together(), Independent(3), key=(7,), env=Slow(2)).tree
+    said = sorted(
+        (tree.launch[node], tree.depth[node], *tree.generated(node)[0]) for node in tree.edges()
+    )
+    Slow.turn, waits = -1, [0, 0, 0]
+    tree = collect(Together(), Independent(3), key=(7,), env=Slow(2)).tree
+    assert said == sorted(
+        (tree.launch[node], tree.depth[node], *tree.generated(node)[0]) for node in tree.edges()
+    )
+
+
+def test_who_asks_after_all_others_gave_up_is_answered():
+    answers = ["mine", "yours"]
+    began, ended = [], []
+
+    async def ask(n):
+        began.append(n)
+        try:
+            await asyncio.sleep(0 if len(began) > 1 else 3600)
+        finally:
+            ended.append(n)
+        return answers
+
+    async def main():
+        opening = Opening([4, 9])
+        first = asyncio.create_task(opening.take(4, ask))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert ended == [2], "the request is over when the last who waited has left"
+        return await opening.take(9, ask)
+
+    assert asyncio.run(main()) == "yours"
 
 
 def test_a_deadline_calls_the_request_off():
@@ -143,3 +213,20 @@ def test_a_prefix_reads_like_a_list():
         assert prefix == tokens
         assert prefix != tokens[:-1]
         assert repr(prefix) == f"Prefix({tokens})"
+
+
+@pytest.mark.parametrize("together", ["seeded", None])
+def test_a_grown_tree_is_freed_with_its_collection(together):
+    """Not when the collector of cycles comes by: batches of trees would pile up until then."""
+    policy = Sharing()
+    policy.samples_together = together
+    gc.collect()
+    gc.disable()
+    try:
+        collection = collect(policy, Independent(3))
+        tree = weakref.ref(collection.tree)
+        policy.shared.clear()
+        del collection
+        assert tree() is None
+    finally:
+        gc.enable()

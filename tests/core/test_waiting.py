@@ -66,13 +66,20 @@ def test_a_threads_answer_or_error_comes_back():
         asyncio.run(in_thread(divmod, 7, 0))
 
 
-@pytest.mark.parametrize("error", [StopIteration, concurrent.futures.CancelledError])
-def test_what_no_future_can_hold_is_raised_all_the_same(error):
+@pytest.mark.parametrize(
+    "error",
+    [StopIteration, concurrent.futures.CancelledError, asyncio.CancelledError, SystemExit],
+)
+def test_what_no_task_may_raise_comes_back_as_another_error(error):
     def work():
         raise error
 
-    with pytest.raises(RuntimeError, match=error.__name__):
-        asyncio.run(in_thread(work))
+    async def main():
+        with pytest.raises(RuntimeError, match=error.__name__):
+            await in_thread(work)
+        return "goes on"
+
+    assert asyncio.run(main()) == "goes on"
 
 
 def test_the_first_error_cancels_the_rest_and_waits_for_them():
