@@ -400,7 +400,8 @@ def test_a_dead_worker_is_noticed_whoever_holds_its_socket(processes, function, 
 def test_closing_kills_every_worker_even_if_cancelled(processes):
     async def inside(execution):
         await asyncio.gather(*(execution.run(kit.nap, 0.2) for _ in range(2)))
-        pids = {worker.process.pid for worker in execution._workers}
+        ended = [worker.process for worker in execution._workers]
+        pids = {process.pid for process in ended}
         assert len(pids) == 2
         closing = asyncio.create_task(execution.aclose())
         await asyncio.sleep(0)
@@ -411,5 +412,7 @@ def test_closing_kills_every_worker_even_if_cancelled(processes):
         while not all(kit.gone(pid) for pid in pids):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
+        for process in ended:  # asyncio's part: it warns of what it has not heard of
+            await process.wait()
 
     processes(inside, 2)
