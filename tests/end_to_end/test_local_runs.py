@@ -150,7 +150,10 @@ def test_bad_problems_stop_before_a_model_loads(tmp_path, name, content, said):
     ("arguments", "said"),
     [
         (["--task", "arithmetics"], "arithmetic"),
-        (["--task", "arithmetic", "--trainer", "reef"], "pip install focus-adapter-reef"),
+        (
+            ["--task", "arithmetic", "--trainer", "reef"],
+            "no trainer 'reef'; installed: local, slime, tinker",
+        ),
         (["--task", "arithmetic", "--model", "gpt-99"], "tiny"),
         (["--task", "arithmetic", "--set", "task.levls=3"], "levels"),
         (["--task", "arithmetic", "--set", "trainer.learning_rate=fast"], "not a number"),
