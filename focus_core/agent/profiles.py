@@ -10,7 +10,7 @@ import attrs
 from focus_core.agent.dialects import DIALECTS
 from focus_core.errors import UnknownNameError, UsageError
 
-__all__ = ["PROFILES", "Reading", "read_profile", "render"]
+__all__ = ["PROFILES", "Reading", "decode", "read_profile", "render"]
 
 _CHAT = ({"role": "user", "content": "1 2"},)
 _MARK = "QZX7"
@@ -77,6 +77,16 @@ def read_profile(tokenizer: Any, profile: str | None, model: str) -> Reading:
     if not ends:
         raise fail("its tokenizer has no end token, so no turn would end")
     return Reading(ends)
+
+
+def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
+    """Text of these tokens, special ones included, spaces as they are."""
+    text: str = tokenizer.decode(
+        [int(token) for token in tokens],
+        skip_special_tokens=False,
+        clean_up_tokenization_spaces=False,
+    )
+    return text
 
 
 def render(tokenizer: Any, messages: Sequence[Any], fail: Callable[[str], Exception]) -> list[int]:

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Train the task math with Slime, without a line of Python.  usage: run.sh PROBLEMS [flags of Slime]
 #
-#   SLIME=/root/slime MODEL=/root/Qwen3-4B CHECKPOINT=/root/Qwen3-4B_torch_dist \
+#   SLIME=slime MODEL=models/Qwen3-4B CHECKPOINT=models/Qwen3-4B_torch_dist \
 #     run.sh problems.jsonl --actor-num-gpus-per-node 8 --colocate --rollout-num-gpus-per-engine 2
 #
 # FOCUS writes the prompt data and the configuration into OUT and says which flags name them; the
 # model, its checkpoint and the GPUs are said to Slime as always.
 set -euo pipefail
-: "${SLIME:=/root/slime}" "${MODEL:=/root/Qwen3-4B}" "${CHECKPOINT:=${MODEL}_torch_dist}"
+: "${SLIME:=slime}" "${MODEL:=models/Qwen3-4B}" "${CHECKPOINT:=${MODEL}_torch_dist}"
 : "${MODEL_ARGS_OF:=qwen3-4B}" "${OUT:=slime-math}"
 problems=$1
 shift

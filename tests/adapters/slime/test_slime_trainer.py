@@ -56,7 +56,6 @@ def no_slime(monkeypatch):
 
     found = importlib.metadata.distribution
     monkeypatch.setattr(importlib.metadata, "distribution", nothing)
-    monkeypatch.setattr("focus_adapter_slime.launching.IMAGE", Path("/nowhere"))
 
 
 def recorded(tmp_path):
@@ -146,7 +145,6 @@ def test_the_unrelated_project_of_that_name_is_recognised(here, tmp_path, monkey
     site.mkdir()
     distribution(site, "slime", "0.0.0", slime="mixed = 'effects'")
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr("focus_adapter_slime.launching.IMAGE", Path("/nowhere"))
     done = invoke(*BASE, "--run-dir", "run")
     assert (done.code, done.crashed) == (2, False)
     assert "(slime 0.0.0) is not THUDM's Slime" in done.err

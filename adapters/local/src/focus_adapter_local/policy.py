@@ -11,6 +11,7 @@ import numpy as np
 
 from focus_adapter_local.engine import Engine
 from focus_adapter_local.snapshot import Snapshot
+from focus_core.agent.profiles import decode
 from focus_core.errors import GenerationError, TrainerError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams
 
@@ -80,12 +81,7 @@ class LocalPolicy:
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of these tokens, special ones included, spaces as they are."""
         with self._lock:
-            text: str = self._tokenizer.decode(
-                [int(token) for token in tokens],
-                skip_special_tokens=False,
-                clean_up_tokenization_spaces=False,
-            )
-        return text
+            return decode(self._tokenizer, tokens)
 
     async def generate(
         self, tokens: Sequence[int], params: SamplingParams, n: int = 1

@@ -19,12 +19,10 @@ __all__ = ["find_checkout", "model_flags", "run"]
 
 PROGRAMS = ("train.py", "train_async.py")
 """Slime's entry points, by ``--async-depth``."""
-IMAGE = Path("/root/slime")
-"""Where the image keeps its checkout."""
 
 
 def find_checkout(root: str | None = None) -> Path:
-    """The folder of Slime's ``train.py``: the one named, the package's own, or the image's.
+    """The folder of Slime's ``train.py``: the one named, or the package's own.
 
     Raises:
         UsageError: Slime is not installed, is too old, or has no such folder.
@@ -42,7 +40,7 @@ def find_checkout(root: str | None = None) -> Path:
     places = (
         [Path(place).parent for place in (spec.submodule_search_locations or ())] if spec else []
     )
-    for folder in (*places, IMAGE):
+    for folder in places:
         if _is_checkout(folder):
             return folder.resolve()
     raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from focus_adapter_slime.errors import AbortedError
 from focus_adapter_slime.router import Router
-from focus_core.agent.profiles import Reading, read_profile, render
+from focus_core.agent.profiles import Reading, decode, read_profile, render
 from focus_core.errors import GenerationError, StaleBatchError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
 from focus_core.waiting import all_of
@@ -106,12 +106,7 @@ class RouterPolicy:
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of these tokens, special ones included, spaces as they are."""
         with self._lock:
-            text: str = self.tokenizer.decode(
-                [int(token) for token in tokens],
-                skip_special_tokens=False,
-                clean_up_tokenization_spaces=False,
-            )
-        return text
+            return decode(self.tokenizer, tokens)
 
     async def generate(
         self, tokens: Sequence[int], params: SamplingParams, n: int = 1
