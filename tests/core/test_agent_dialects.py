@@ -13,7 +13,7 @@ from focus_core import (
     Tool,
     ToolCall,
 )
-from focus_core.agent.dialects import DIALECTS
+from focus_core.env.dialects import DIALECTS
 from tests.core.tools_kit import ADD, BOTH, LOOK_UP, TOOLS, WRITERS, hermes, parse, reasons
 
 # Both dialects ----------------------------------------------------------------------------------

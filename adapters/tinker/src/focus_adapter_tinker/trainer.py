@@ -17,7 +17,7 @@ from focus_adapter_tinker.usage import Usage
 from focus_core.errors import TrainerError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
-from focus_core.waiting import in_thread
+from focus_core.utils.concurrency import in_thread
 
 if TYPE_CHECKING:
     from focus_adapter_tinker.client_trainer import ClientTrainer
