@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import attrs
 
-from focus_core.env.schema import mismatch, read_json_at, read_typed
+from focus_core.env.schema import as_meant, mismatch, read_json_at, read_typed
 from focus_core.env.tools import BadCall, Parsed, Tool, ToolCall
 from focus_core.errors import UnknownNameError
 
@@ -77,8 +77,9 @@ def _bad(text: str, at: int, reason: str, name: str | None = None) -> tuple[BadC
 def _checked(name: str, arguments: dict[str, Any], tools: Mapping[str, Tool]) -> ToolCall | BadCall:
     if name not in tools:
         return BadCall(f"there is no tool {name!a}; there are {', '.join(sorted(tools))}")
-    wrong = mismatch(arguments, {"properties": {}, **tools[name].parameters}, "arguments")
-    return BadCall(wrong, name) if wrong else ToolCall(name, arguments)
+    schema = {"properties": {}, **tools[name].parameters}
+    wrong = mismatch(arguments, schema, "arguments")
+    return BadCall(wrong, name) if wrong else ToolCall(name, as_meant(arguments, schema))
 
 
 def _signatures(tools: Mapping[str, Tool]) -> str:
@@ -97,6 +98,8 @@ class Hermes:
         <tool_call>
         {"name": "add", "arguments": {"a": 1, "b": 2}}
         </tool_call>
+
+    A call without ``arguments``, or with null, has none.
     """
 
     name: ClassVar[str] = "hermes"
@@ -128,10 +131,11 @@ class Hermes:
         closed = _CLOSED.match(text, end)
         if not closed:
             return _bad(text, end, "after the JSON object, </tool_call> must follow")
-        if not isinstance(value, dict) or value.keys() != {"name", "arguments"}:
-            reason = 'a call is a JSON object with exactly two keys, "name" and "arguments"'
+        if not isinstance(value, dict) or not {"name"} <= value.keys() <= {"name", "arguments"}:
+            reason = 'a call is a JSON object with two keys, "name" and "arguments"'
             return BadCall(reason), closed.end()
-        name, arguments = value["name"], value["arguments"]
+        name, arguments = value["name"], value.get("arguments")
+        arguments = {} if arguments is None else arguments  # so do models call without any
         if not isinstance(name, str):
             return BadCall('"name" must be a string'), closed.end()
         if not isinstance(arguments, dict):

@@ -8,7 +8,7 @@ from typing import Any
 
 from focus_core.utils.plain_json import DECODER
 
-__all__ = ["flaw", "mismatch", "read_json", "read_json_at", "read_typed"]
+__all__ = ["as_meant", "flaw", "mismatch", "read_json", "read_json_at", "read_typed"]
 
 
 def read_json_at(text: str, start: int) -> tuple[Any, int]:
@@ -45,7 +45,9 @@ def read_json(text: str) -> Any:
 
 _IS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "integer": lambda value: (  # 1.0 is one: JSON has a single kind of number
+        isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+    ),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "boolean": lambda value: isinstance(value, bool),
     "array": lambda value: isinstance(value, list),
@@ -57,6 +59,8 @@ _IS: dict[str, Callable[[Any], bool]] = {
 def _types(schema: Mapping[str, Any]) -> set[str]:
     """The types a schema allows; empty if it does not say."""
     named = schema.get("type", ())
+    if not named and "enum" in schema:
+        return {name for name, is_it in _IS.items() if any(map(is_it, schema["enum"]))}
     types = {named} if isinstance(named, str) else set(named)
     for option in schema.get("anyOf", ()):
         types |= _types(option)
@@ -132,6 +136,27 @@ def mismatch(value: Any, schema: Mapping[str, Any], where: str) -> str | None:
     if isinstance(value, dict) and ("properties" in schema or "required" in schema):
         return _wrong_member(value, schema, where)
     return None
+
+
+def as_meant(value: Any, schema: Mapping[str, Any]) -> Any:
+    """A value that keeps a schema, with ``int`` for the numbers that it asks to be integers.
+
+    Models write ``1.0`` or ``1e3`` where a tool takes an integer; JSON Schema calls both integers.
+    """
+    if "enum" in schema:
+        return next(each for each in schema["enum"] if _same(value, each))
+    if isinstance(value, float):
+        types = _types(schema)
+        return int(value) if "integer" in types and "number" not in types else value
+    fits = (each for each in schema.get("anyOf", ()) if mismatch(value, each, "") is None)
+    value = as_meant(value, option) if (option := next(fits, None)) else value
+    if isinstance(value, list) and "items" in schema:
+        return [as_meant(item, schema["items"]) for item in value]
+    if isinstance(value, dict):
+        known, more = schema.get("properties", {}), schema.get("additionalProperties")
+        other = more if isinstance(more, Mapping) else {}
+        return {name: as_meant(member, known.get(name, other)) for name, member in value.items()}
+    return value
 
 
 def _same(a: Any, b: Any) -> bool:
