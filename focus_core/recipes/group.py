@@ -15,13 +15,16 @@ from focus_core.tree.tree import ROOT, Tree
 
 __all__ = ["GroupCentered"]
 
+_ROUNDING = 1e-9
+"""Returns nearer to each other than this, relative to the largest, differ by rounding only."""
+
 
 @attrs.frozen
 class GroupCentered:
     """``A = return - mean(returns of the root's rollouts)``, on every edge of the rollout.
 
-    A group whose returns are all equal teaches nothing: its edges are dropped and it is counted
-    as ``degenerate_groups``. A truncated rollout has no return; it leaves the group and is
+    A group whose returns are all equal, but for the rounding of their sums, teaches nothing: its
+    edges are dropped and it is counted as ``degenerate_groups``. A truncated rollout has no return; it leaves the group and is
     counted. Needs unbranched rollouts, such as ``Independent(n)`` collects.
 
     Source of the centring and scaling: Shao et al. 2024, DeepSeekMath, section 4.1 (GRPO).
@@ -56,7 +59,7 @@ class GroupCentered:
         if rollouts > len(returns):
             counts["truncated_rollouts"] = rollouts - len(returns)
         outcomes = np.fromiter(returns.values(), np.float64, len(returns))
-        if len(outcomes) < 2 or (outcomes == outcomes[0]).all():
+        if len(outcomes) < 2 or np.ptp(outcomes) <= _ROUNDING * np.abs(outcomes).max():
             return Credit(advantages, {**counts, "degenerate_groups": 1})
         centred = outcomes - outcomes.mean()
         if self.scale:

@@ -77,6 +77,21 @@ def test_a_group_that_cannot_be_compared_is_dropped_and_counted(returns, scale):
     assert found.counts["degenerate_groups"] == 1
 
 
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize(
+    "returns", [(0.1 + 0.2, 0.3), (sum([0.1] * 10), 1.0, 1.0), (1e6 / 3 * 3, 1e6), (-0.0, 0.0)]
+)
+def test_returns_that_differ_by_rounding_only_teach_nothing(returns, scale):
+    found = credit(group(*returns), GroupCentered(scale=scale, epsilon=0.0))
+    assert np.isnan(found.advantages).all()
+    assert found.counts == {"degenerate_groups": 1}
+
+
+def test_a_small_difference_that_is_one_still_teaches():
+    found = credit(group(1.0, 1.0 + 2**-20), GroupCentered(scale=True, epsilon=0.0))
+    same(found.advantages, [NAN, -1.0, 1.0])
+
+
 def test_truncated_rollouts_leave_the_group_and_are_counted():
     found = credit(group(1.0, None, 0.0, None), GroupCentered())
     same(found.advantages, [NAN, 0.5, NAN, -0.5, NAN])
