@@ -43,7 +43,7 @@ from focus_core import (
     Span,
     Transition,
 )
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 from focus_core.tree.tree import Tree
 
 PROMPT, SEGMENT, VOCABULARY = 64, 64, 50_000

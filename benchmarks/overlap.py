@@ -44,7 +44,7 @@ from focus_core import (
     Transition,
     run_schedule,
 )
-from focus_core.waiting import all_of
+from focus_core.utils.concurrency import all_of
 
 TREES, TRANSITIONS, SEGMENT, PROMPT, DEPTH = 32, 48, 256, 64, 8
 PROBLEMS = [Problem("play", id=f"p{i}") for i in range(TREES)]

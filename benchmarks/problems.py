@@ -35,8 +35,8 @@ from focus_core import (
     Segments,
     Selective,
 )
-from focus_core.export import export_merged
-from focus_core.waiting import all_of, in_thread
+from focus_core.lanes import export_merged
+from focus_core.utils.concurrency import all_of, in_thread
 
 TRANSITIONS, SEGMENT = 16, 256
 EVERY = 0.005

@@ -27,10 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from focus_core.collect import Failure
+from focus_core.failure import Failure
 
 __all__ = [
     "CollectionError",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from focus_core.events import (
+    from focus_core.plugins.events import (
         BatchCollected,
         PolicyEvaluated,
         PolicyPublished,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         StepFinished,
         UpdateStarted,
     )
-    from focus_core.specs import (
+    from focus_core.plugins.specs import (
         CommandSpec,
         ConverterSpec,
         LaneSpec,

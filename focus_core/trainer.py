@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import attrs
-
 from focus_core.policy import Policy
-from focus_core.records import ActorRecord, Batch, Problem
+from focus_core.records import ActorRecord, Batch
 
-__all__ = ["LaunchPlan", "OwnLoop", "RunStatus", "Trainer"]
+__all__ = ["RunStatus", "Trainer"]
 
 RunStatus = Literal["success", "errored", "interrupted"]
 
@@ -76,40 +73,4 @@ class Trainer(Protocol):
 
     async def close(self, status: RunStatus) -> None:
         """End the session, saying how it ended. Safe to call twice."""
-        ...
-
-
-@attrs.frozen(kw_only=True)
-class LaunchPlan:
-    """What ``focus train`` was asked for, looked up and checked, for a trainer's own loop.
-
-    Attributes:
-        config: Every option by name, as in ``RunStarted.config``; ``steps`` are counted.
-        directory: Where to keep files; it exists, and is empty.
-        problems: Those to train on, in order.
-        problems_per_step: Trees per update.
-        eval_problems: Those held out; empty unless the run evaluates.
-    """
-
-    config: Mapping[str, Any]
-    directory: Path
-    problems: Sequence[Problem]
-    problems_per_step: int
-    eval_problems: Sequence[Problem] = ()
-
-
-@runtime_checkable
-class OwnLoop(Protocol):
-    """A trainer that runs its own loop, and asks for collections itself; capability ``own-loop``.
-
-    ``focus train`` looks up the task, the problems and every option, and leaves the rest to it:
-    there are no run hooks, no reports and no checkpoints of FOCUS.
-    """
-
-    def launch(self, plan: LaunchPlan) -> int:
-        """Train, and return the exit code. Called in the main thread; no event loop runs.
-
-        Raises:
-            UsageError: An option that this loop has no way to follow.
-        """
         ...

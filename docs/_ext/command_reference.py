@@ -43,7 +43,7 @@ def _commands() -> Iterator[tuple[str, Any]]:
 
 def _of_plugins() -> Iterator[tuple[str, Any]]:
     """Those of this repository's distributions."""
-    from focus_core.plugins import load, resolve
+    from focus_core.plugins.manager import load, resolve
 
     for name, (spec, owner) in load().specs("command").items():
         if owner.startswith("focus-adapter-"):
@@ -111,7 +111,7 @@ class Options(SphinxDirective):
 
 
 def _factories() -> Iterator[tuple[str, str, Any]]:
-    from focus_core.plugins import load, resolve
+    from focus_core.plugins.manager import load, resolve
     from focus_core.run.prepare import RECIPES, SEARCHES
 
     for section, known in (("search", SEARCHES), ("recipe", RECIPES)):
@@ -129,7 +129,7 @@ def _summary(factory: Any) -> str:
 
 
 def _settings(section: str, factory: Any) -> Iterator[str]:
-    from focus_core.options import options_of
+    from focus_core.plugins.options import options_of
 
     said = _described(inspect.getdoc(factory) or "")
     options = options_of(factory)

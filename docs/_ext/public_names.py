@@ -49,7 +49,7 @@ def _directive(module: str, name: str) -> list[str]:
 
 
 def _at_home(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.Node | None:
-    """Resolve ``focus_core.agent.env.Env`` in a signature to ``focus_core.Env``."""
+    """Resolve ``focus_core.env.env.Env`` in a signature to ``focus_core.Env``."""
     target = node.get("reftarget", "")
     name = target.rpartition(".")[2]
     public = f"focus_core.{name}"

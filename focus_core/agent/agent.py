@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_core.agent.context import Context, Segments
-from focus_core.agent.env import Env, Reply, Transition, add_system, reset
-from focus_core.agent.execution import Execution
 from focus_core.agent.folding import Folding
-from focus_core.agent.workspace import Workspace
+from focus_core.env.env import Env, Reply, Transition, add_system, reset
+from focus_core.env.execution import Execution
+from focus_core.env.workspace import Workspace
 from focus_core.errors import FoldError, GenerationError, UsageError
 from focus_core.policy import (
     Generation,
@@ -32,13 +32,13 @@ from focus_core.records import Problem
 from focus_core.tree.prefix import Prefix
 from focus_core.tree.tree import ASKED, FOLDED
 
-__all__ = ["Agent", "NextPrompt", "Spoken", "plainly"]
+__all__ = ["Agent", "NextPrompt", "Spoken", "call_plain"]
 
 _BREATH = 32768
 """Tokens to check without a pause: about a millisecond's work."""
 
 
-def plainly(plugin: Any, method: str, *args: Any) -> Any:
+def call_plain(plugin: Any, method: str, *args: Any) -> Any:
     """Call a method of an environment or policy that must not be async: nobody would await it.
 
     Raises:
@@ -213,7 +213,7 @@ class Agent:
         Raises:
             GenerationError: The policy's rendering is no sequence of token ids.
         """
-        prompt: Any = plainly(self.policy, "prepare", messages)
+        prompt: Any = call_plain(self.policy, "prepare", messages)
         tokens: Sequence[int] | None = getattr(prompt, "tokens", None)
         if tokens is None:
             raise GenerationError(

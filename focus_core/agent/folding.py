@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from focus_core.agent.context import Context, Segments
-from focus_core.agent.execution import Execution, call
+from focus_core.env.execution import Execution, call
 from focus_core.errors import FoldError
 from focus_core.policy import SamplingParams
 

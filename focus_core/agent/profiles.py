@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from focus_core.agent.dialects import DIALECTS
+from focus_core.env.dialects import DIALECTS
 from focus_core.errors import UnknownNameError, UsageError
 
 __all__ = ["PROFILES", "Reading", "decode", "read_profile", "render"]

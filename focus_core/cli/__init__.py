@@ -50,8 +50,7 @@ def _plugged(name: str, own: Collection[str]) -> Any:
         UnknownNameError: Nobody has one of that name.
     """
     from focus_core.errors import UnknownNameError
-    from focus_core.options import closest
-    from focus_core.plugins import resolve
+    from focus_core.plugins.options import closest
 
     plugins = load_plugins()
     known = plugins.specs("command")
@@ -61,7 +60,7 @@ def _plugged(name: str, own: Collection[str]) -> Any:
             "'focus plugins' those of plug-ins"
         )
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(guarded(resolve(plugins.find("command", name))))
+    alone.command(name)(guarded(plugins.find("command", name).load()))
     return typer.main.get_command(alone)
 
 

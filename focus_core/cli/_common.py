@@ -180,7 +180,7 @@ def settings(pairs: list[str] | None, **trainer: Any) -> dict[str, dict[str, Any
 
 def load_plugins() -> Any:
     """The installed plug-ins; broken ones are named on stderr."""
-    from focus_core.plugins import load
+    from focus_core.plugins.manager import load
 
     plugins = load()
     for broken in plugins.broken:

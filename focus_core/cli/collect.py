@@ -61,8 +61,8 @@ def collect(
     from focus_core.errors import UsageError
     from focus_core.run.collecting import collect_to
     from focus_core.run.config import RunConfig
-    from focus_core.run.lock import hold
     from focus_core.run.prepare import prepare
+    from focus_core.utils.lock import hold
 
     config = RunConfig(
         task=task,

@@ -20,16 +20,16 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from focus_core.events import (
+from focus_core.hookspecs import hookimpl
+from focus_core.plugins.events import (
     BatchCollected,
     PolicyEvaluated,
     RunFinished,
     RunStarted,
     StepFinished,
 )
-from focus_core.hookspecs import hookimpl
-from focus_core.plain import to_json
 from focus_core.run.directory import RunDirectory
+from focus_core.utils.plain_json import to_json
 
 __all__ = ["JsonLines", "Keeper", "PlainDisplay", "TerminalDisplay", "display"]
 

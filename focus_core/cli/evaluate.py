@@ -59,10 +59,10 @@ def evaluate(
     """
     from rich.console import Console
 
-    from focus_core.plain import to_json
     from focus_core.run.config import RunConfig
     from focus_core.run.evaluate import evaluate as measure
     from focus_core.run.prepare import prepare
+    from focus_core.utils.plain_json import to_json
 
     options: dict[str, Any] = {"seed": seed}
     if checkpoint is not None:

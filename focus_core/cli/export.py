@@ -36,11 +36,10 @@ def export(
     from rich.console import Console
 
     from focus_core.errors import UsageError
-    from focus_core.plugins import resolve
     from focus_core.run.exporting import item_lines, saved_records
-    from focus_core.sinks import atomic_file
+    from focus_core.utils.files import atomic_file
 
-    convert = resolve(load_plugins().find("converter", to))
+    convert = load_plugins().find("converter", to).load()
     lines = item_lines(saved_records(directory, merge=merge), to, convert)
     if output is None:
         for line in lines:

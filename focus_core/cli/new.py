@@ -96,7 +96,7 @@ def _values(kind: str, name: str) -> dict[str, str]:
 
     import focus_core
     from focus_core.errors import UnknownNameError, UsageError
-    from focus_core.options import closest
+    from focus_core.plugins.options import closest
 
     if kind not in _KINDS:
         raise UnknownNameError(

@@ -17,7 +17,7 @@ def plugins(json: JsonOption = False) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from focus_core.plugins import load
+    from focus_core.plugins.manager import load
 
     found = load()
     rows = [

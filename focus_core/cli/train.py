@@ -247,15 +247,14 @@ def _train(
 
     from focus_core.cli.display import JsonLines, Keeper, display
     from focus_core.errors import UsageError
-    from focus_core.observers import Observers
-    from focus_core.plugins import resolve
-    from focus_core.progress import Progress
+    from focus_core.plugins.observers import Observers
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import RunDirectory
     from focus_core.run.prepare import prepare, prepare_replay
     from focus_core.run.recording import Recording
     from focus_core.run.replay import check_steps, replayed
     from focus_core.run.session import train
+    from focus_core.schedule.progress import Progress
 
     if "steps" in asked and "epochs" in asked:
         raise UsageError("--steps and --epochs both say when to stop; give one of them")
@@ -305,7 +304,7 @@ def _train(
             directory.configure(attrs.evolve(config, steps=start.batch + config.steps))
         print(f"run directory: {path}", file=out)
         observers = Observers(
-            [display(out), *(resolve(spec)() for spec, _ in plugins.specs("observer").values())],
+            [display(out), *(spec.load()() for spec, _ in plugins.specs("observer").values())],
             required=[Keeper(directory), *([JsonLines(sys.stdout)] if json else [])],
         )
         try:

@@ -27,7 +27,7 @@ def view(
 ) -> None:
     """Draw collected trees as one HTML page that needs no network; prints its path."""
     from focus_core.errors import DataError, UsageError
-    from focus_core.sinks import write_atomically
+    from focus_core.utils.files import write_atomically
     from focus_core.view import read_tree, render_html
 
     if source.is_dir():

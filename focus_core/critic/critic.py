@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 
-from focus_core.agent.execution import Execution, call
-from focus_core.agent.rollout import Rollout
+from focus_core.env.execution import Execution, call
 from focus_core.errors import CriticError
+from focus_core.tree.rollout import Rollout
 
 __all__ = ["Critic"]
 

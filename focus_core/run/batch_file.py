@@ -29,11 +29,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_core.batches import CollectedBatch
 from focus_core.errors import DataError, RecordError
-from focus_core.plain import to_json
 from focus_core.records import ActorRecord, CriticRecord, Span
-from focus_core.sinks import atomic_file
+from focus_core.schedule.batches import CollectedBatch
+from focus_core.utils.files import atomic_file
+from focus_core.utils.plain_json import to_json
 
 __all__ = ["RecordedBatch", "read_batch", "write_batch"]
 

@@ -12,15 +12,15 @@ from typing import Any
 from rich.console import Console
 
 from focus_core.collect import Collection
-from focus_core.export import export_actor, export_critic, export_merged
-from focus_core.plain import to_json
+from focus_core.lanes import export_actor, export_critic, export_merged
 from focus_core.policy import Policy
 from focus_core.run.config import RunConfig
 from focus_core.run.prepare import Prepared
-from focus_core.sinks import append_lines, write_atomically
 from focus_core.tree.text import render_text
+from focus_core.utils.concurrency import in_thread
+from focus_core.utils.files import append_lines, write_atomically
+from focus_core.utils.plain_json import to_json
 from focus_core.view.saved import SavedTree
-from focus_core.waiting import in_thread
 
 __all__ = ["collect_to"]
 

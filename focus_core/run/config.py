@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from focus_core.errors import UnknownNameError, UsageError
-from focus_core.options import closest
+from focus_core.plugins.options import closest
 
 __all__ = ["RunConfig", "parse_settings"]
 

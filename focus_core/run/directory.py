@@ -25,12 +25,13 @@ from typing import Any
 import attrs
 
 from focus_core.errors import DataError, UsageError
-from focus_core.plain import to_json
-from focus_core.progress import Progress
+from focus_core.lanes.sinks import JsonlDirectory
 from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
-from focus_core.run.lock import hold
-from focus_core.sinks import JsonlDirectory, append_lines, write_atomically
+from focus_core.schedule.progress import Progress
+from focus_core.utils.files import append_lines, write_atomically
+from focus_core.utils.lock import hold
+from focus_core.utils.plain_json import to_json
 
 __all__ = ["RunDirectory", "to_json"]
 

@@ -11,13 +11,13 @@ import attrs
 
 from focus_core.agent.folding import Folding
 from focus_core.collect import Collector
-from focus_core.failures import Failure
+from focus_core.failure import Failure
 from focus_core.policy import Policy
 from focus_core.recipes import GroupCentered
 from focus_core.records import Problem
 from focus_core.search import Independent
 from focus_core.task import CollectorFor
-from focus_core.waiting import all_of
+from focus_core.utils.concurrency import all_of
 
 __all__ = ["Evaluation", "evaluate", "unbranched"]
 

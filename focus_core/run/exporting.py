@@ -10,11 +10,11 @@ from typing import Any
 import attrs
 
 from focus_core.errors import DataError, FocusError, PluginError, RecordError
-from focus_core.export import split_merged
-from focus_core.plain import exact
+from focus_core.lanes import split_merged
 from focus_core.records import ActorRecord
 from focus_core.run.directory import RunDirectory
 from focus_core.run.recording import MANIFEST, Recording
+from focus_core.utils.plain_json import exact
 
 __all__ = ["SavedRecord", "item_lines", "saved_records"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 
 from focus_core.errors import PluginError, UsageError
-from focus_core.plugins import Plugins
+from focus_core.own_loop import LaunchPlan, OwnLoop
+from focus_core.plugins.manager import Plugins
 from focus_core.run.config import RunConfig
 from focus_core.run.prepare import prepare
 from focus_core.task import defaults_of
-from focus_core.trainer import LaunchPlan, OwnLoop
 
 __all__ = ["prepare_launch"]
 

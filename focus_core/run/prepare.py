@@ -10,17 +10,16 @@ import attrs
 
 from focus_core.collect import Collector
 from focus_core.errors import PluginError, UnknownNameError, UsageError
-from focus_core.export import ACTOR, CRITIC
-from focus_core.lanes import Lane
-from focus_core.options import build, closest, evolve, options_of
-from focus_core.order import Order, Sequential, Shuffled
-from focus_core.plugins import Plugins, resolve
+from focus_core.lanes import ACTOR, CRITIC, Lane
+from focus_core.plugins.manager import Plugins
+from focus_core.plugins.options import build, closest, evolve, options_of
 from focus_core.policy import Policy
-from focus_core.progress import Limits
 from focus_core.recipes import DirectBranchTd, GroupCentered, Recipe, RefinedTd
 from focus_core.records import Problem
 from focus_core.run.config import RunConfig
 from focus_core.run.recording import Recording
+from focus_core.schedule.order import Order, Sequential, Shuffled
+from focus_core.schedule.progress import Limits
 from focus_core.search import BestFirst, Fifo, Independent, Search, Selective, TokenEntropy
 from focus_core.task import CollectorFor, Task, defaults_of
 from focus_core.trainer import Trainer
@@ -211,7 +210,7 @@ def open_trainer(
             f"trainer {config.trainer!r} runs its own loop, which only 'focus train' starts; "
             "name another trainer"
         )
-    known = options_of(resolve(spec))
+    known = options_of(spec.load())
     if "resume_from" in options and "resume_from" not in known:
         raise UsageError(f"trainer {config.trainer!r} cannot continue from a checkpoint")
     if "dry_run" in options and "dry_run" not in known:

@@ -22,12 +22,12 @@ from types import TracebackType
 import attrs
 import numpy as np
 
-from focus_core.batches import CollectedBatch
 from focus_core.errors import DataError, UsageError
 from focus_core.run.batch_file import RecordedBatch, read_batch, write_batch
 from focus_core.run.config import RunConfig
-from focus_core.run.lock import hold
-from focus_core.sinks import write_atomically
+from focus_core.schedule.batches import CollectedBatch
+from focus_core.utils.files import write_atomically
+from focus_core.utils.lock import hold
 
 __all__ = ["Recorder", "Recording"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import attrs
 
-from focus_core.batches import BatchSource, CollectedBatch, converted
 from focus_core.errors import DataError, RecordError, UsageError
 from focus_core.policy import Policy
 from focus_core.records import CriticRecord
 from focus_core.run.recording import Recording
+from focus_core.schedule.batches import BatchSource, CollectedBatch, converted
 from focus_core.trainer import Trainer
-from focus_core.waiting import in_thread, noted
+from focus_core.utils.concurrency import doing, in_thread
 
 __all__ = ["PlainRecord", "Replay", "check_replayed", "check_steps", "replayed"]
 
@@ -139,7 +139,7 @@ class Replay(BatchSource):
         self, index: int, policy: Policy | None, behavior_step: int
     ) -> CollectedBatch:
         """Read a batch and convert its trees."""
-        with noted(f"replaying batch {index}"):
+        with doing(f"replaying batch {index}"):
             return await in_thread(self._read, index)
 
     def _read(self, index: int) -> CollectedBatch:

@@ -8,12 +8,10 @@ from typing import Any, Literal, cast
 
 import attrs
 
-from focus_core.batches import merges
-from focus_core.events import RunFinished, RunStarted
-from focus_core.export import CRITIC
-from focus_core.observers import Observers
+from focus_core.lanes import CRITIC
+from focus_core.plugins.events import RunFinished, RunStarted
+from focus_core.plugins.observers import Observers
 from focus_core.policy import Policy
-from focus_core.progress import Progress
 from focus_core.records import StepReport
 from focus_core.run.directory import RunDirectory
 from focus_core.run.evaluate import evaluate
@@ -21,6 +19,8 @@ from focus_core.run.prepare import Prepared
 from focus_core.run.recording import Recorder
 from focus_core.run.replay import Replay
 from focus_core.schedule import run_batches, run_schedule
+from focus_core.schedule.batches import merges
+from focus_core.schedule.progress import Progress
 from focus_core.task import defaults_of
 from focus_core.trainer import RunStatus
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from focus_core.errors import DataError
-from focus_core.plain import DECODER
+from focus_core.utils.plain_json import DECODER
 
 __all__ = ["read_text"]
 

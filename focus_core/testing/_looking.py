@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from focus_core.errors import UsageError
-from focus_core.options import build, options_of
+from focus_core.plugins.options import build, options_of
 from focus_core.testing.base import require
 
 __all__ = ["form", "longest_hold", "require_methods", "require_settable"]

@@ -17,8 +17,8 @@ from unittest import SkipTest
 import attrs
 
 from focus_core.errors import UnknownNameError, UsageError
-from focus_core.options import closest
-from focus_core.specs import Spec
+from focus_core.plugins.options import closest
+from focus_core.plugins.specs import Spec
 
 __all__ = [
     "Broken",

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from focus_core.agent.agent import Agent
-from focus_core.agent.env import Reply, Transition, reset
-from focus_core.agent.execution import ThreadExecution
+from focus_core.env.env import Reply, Transition, reset
+from focus_core.env.execution import ThreadExecution
 from focus_core.policy import Policy, SamplingParams
 from focus_core.records import Problem
 from focus_core.testing._looking import form, longest_hold, require_methods

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_core.agent.env import Reply, Transition
+from focus_core.env.env import Reply, Transition
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams
 from focus_core.records import ActorRecord, Batch, Problem
 from focus_core.trainer import RunStatus

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from focus_core.errors import UnknownNameError, UsageError
-from focus_core.options import closest, options_of
-from focus_core.plugins import Plugins, resolve
+from focus_core.plugins.manager import Plugins
+from focus_core.plugins.options import closest, options_of
 from focus_core.testing.base import Contract
 from focus_core.testing.lane_contract import LaneContract
 from focus_core.testing.observer_contract import ObserverContract
@@ -57,7 +57,7 @@ def contracts_of(
 
     def make(**more: Any) -> Any:
         if registered == "trainer":
-            known = options_of(resolve(spec))
+            known = options_of(spec.load())
             extra = {key: value for key, value in more.items() if key in known}
             return plugins.open_trainer(name, {**extra, **given})
         return plugins.make(registered, name, given)

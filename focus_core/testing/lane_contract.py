@@ -13,10 +13,10 @@ import numpy as np
 
 from focus_core.agent.agent import Agent
 from focus_core.agent.context import Context, Segments
-from focus_core.agent.env import Reply, Transition
 from focus_core.agent.folding import Folding
 from focus_core.collect import Collection, Collector
 from focus_core.critic import Critic
+from focus_core.env.env import Reply, Transition
 from focus_core.lanes import Lane
 from focus_core.recipes import DirectBranchTd, GroupCentered
 from focus_core.records import SCHEMA, Problem

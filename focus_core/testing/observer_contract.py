@@ -18,9 +18,9 @@ from focus_core.agent.context import Segments
 from focus_core.collect import Collector
 from focus_core.critic import Critic
 from focus_core.errors import PluginError
-from focus_core.events import PolicyEvaluated, RunFinished, RunStarted
 from focus_core.hookspecs import Hooks, hookimpl, new_manager
-from focus_core.observers import Observers
+from focus_core.plugins.events import PolicyEvaluated, RunFinished, RunStarted
+from focus_core.plugins.observers import Observers
 from focus_core.policy import Policy
 from focus_core.records import Problem
 from focus_core.schedule import run_schedule

@@ -15,8 +15,7 @@ import attrs
 from focus_core.agent.agent import Agent
 from focus_core.collect import Collection, Collector
 from focus_core.errors import FocusError, UsageError
-from focus_core.export import export_actor, export_critic
-from focus_core.plugins import resolve
+from focus_core.lanes import export_actor, export_critic
 from focus_core.policy import Policy
 from focus_core.records import Problem
 from focus_core.search import BetaBernoulli
@@ -73,7 +72,7 @@ class TaskContract(EnvContract):
     @contract()
     def test_options_can_be_set(self) -> None:
         """Every option of the task can be given with --set."""
-        require_settable(resolve(self.spec) if self.spec else type(self.subject()), "task")
+        require_settable(self.spec.load() if self.spec else type(self.subject()), "task")
 
     @contract()
     def test_problems_are_the_same_each_time(self) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from focus_core.errors import FocusError, OffPolicyError
-from focus_core.options import options_of
-from focus_core.plugins import resolve
+from focus_core.plugins.options import options_of
 from focus_core.policy import Generation, Policy
 from focus_core.records import ActorRecord, Batch
 from focus_core.testing._looking import form, require_methods, require_settable
@@ -78,7 +77,7 @@ class TrainerContract(Contract):
     @contract()
     def test_options_can_be_set(self) -> None:
         """Every option of the trainer can be given with --set."""
-        require_settable(resolve(self.spec) if self.spec else type(self.subject()), "trainer")
+        require_settable(self.spec.load() if self.spec else type(self.subject()), "trainer")
 
     @contract()
     def test_capabilities_are_those_registered(self) -> None:
@@ -414,7 +413,7 @@ class TrainerContract(Contract):
         """What to mend when two learners make different policies of the same records."""
         if resumes:
             return "resumed twice from one saved state, the same records trained to two policies"
-        seed = "seed" in options_of(resolve(self.spec) if self.spec else type(self.subject()))
+        seed = "seed" in options_of(self.spec.load() if self.spec else type(self.subject()))
         return (
             "two fresh trainers made different policies of the same records, so merged and single "
             "records cannot be compared; "

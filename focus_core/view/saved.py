@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from focus_core.errors import DataError
-from focus_core.plain import loads, to_json
+from focus_core.utils.plain_json import loads, to_json
 from focus_core.view.checks import (
     Column,
     check_links,

@@ -19,7 +19,7 @@ from focus_core import (
     Segments,
     Transition,
 )
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "behaviour.jsonl"
 pytestmark = pytest.mark.skipif(not CASES.exists(), reason="needs ../shared/cases")

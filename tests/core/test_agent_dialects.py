@@ -12,8 +12,9 @@ from focus_core import (
     QwenXml,
     Tool,
     ToolCall,
+    find_dialect,
 )
-from focus_core.agent.dialects import DIALECTS
+from focus_core.env.dialects import DIALECTS
 from tests.core.tools_kit import ADD, BOTH, LOOK_UP, TOOLS, WRITERS, hermes, parse, reasons
 
 # Both dialects ----------------------------------------------------------------------------------
@@ -63,6 +64,54 @@ def test_good_and_bad_calls_keep_their_places(name):
     first, second, third = parsed.blocks
     assert (first, third) == (parsed.calls[0], parsed.calls[1])
     assert second.reason == "there is no tool 'subtract'; there are add, look_up"
+
+
+COUNT = {
+    "count": Tool(
+        "count",
+        "Count.",
+        {
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer", "minimum": 0},
+                "x": {"type": "number"},
+                "level": {"enum": [1, 2]},
+                "maybe": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+                "both": {"type": ["integer", "number"]},
+                "rows": {"type": "array", "items": {"type": "integer"}},
+                "deep": {"type": "object", "additionalProperties": {"type": "integer"}},
+            },
+        },
+        dict,
+    )
+}
+MEANT = [
+    ({"n": 1.0}, {"n": 1}),
+    ({"n": 1e3, "x": 2.0}, {"n": 1000, "x": 2.0}),
+    ({"level": 2.0, "maybe": 3.0, "both": 4.0}, {"level": 2, "maybe": 3, "both": 4.0}),
+    ({"maybe": None, "rows": [1.0, -2.0, 3]}, {"maybe": None, "rows": [1, -2, 3]}),
+    ({"deep": {"a": 7.0}}, {"deep": {"a": 7}}),
+]
+
+
+@BOTH
+@pytest.mark.parametrize(("written", "meant"), MEANT)
+def test_a_whole_number_is_an_integer_however_it_is_written(name, written, meant):
+    (call,) = find_dialect(name).parse(WRITERS[name]("count", written), COUNT).calls
+    assert call.arguments == meant
+    assert repr(call.arguments) == repr(meant), "of these very types"
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", [{"n": 1.5}, {"n": True}, {"n": -1.0}, {"rows": [0.5]}])
+def test_no_other_number_is_one(name, wrong):
+    assert not find_dialect(name).parse(WRITERS[name]("count", wrong), COUNT).calls
+
+
+@pytest.mark.parametrize("rest", ["", ', "arguments": null', ', "arguments": {}'])
+def test_a_call_without_arguments_has_none(rest):
+    text = f'<tool_call>{{"name": "count"{rest}}}</tool_call>'
+    assert find_dialect("hermes").parse(text, COUNT).calls == [ToolCall("count", {})]
 
 
 @BOTH
@@ -202,10 +251,10 @@ def _reads_otherwise(text):
         ("[" * 100_000, "nested too deeply"),
         ('{"name": "look_up", "arguments": {"word": "\\ud835"}}', "half of a surrogate pair"),
         ('{"name": "add", "arguments": {"a": 1, "b": 2}} so', "</tool_call> must follow"),
-        ('{"name": "add"}', 'exactly two keys, "name" and "arguments"'),
-        ('{"arguments": {}}', 'exactly two keys, "name" and "arguments"'),
-        ('{"name": "add", "arguments": {}, "id": 1}', "exactly two keys"),
-        ('["add", {}]', "exactly two keys"),
+        ('{"name": "add"}', "arguments: 'a' is missing"),
+        ('{"arguments": {}}', 'two keys, "name" and "arguments"'),
+        ('{"name": "add", "arguments": {}, "id": 1}', "two keys"),
+        ('["add", {}]', "two keys"),
         ('{"name": 1, "arguments": {}}', '"name" must be a string'),
         ('{"name": "add", "arguments": "{}"}', '"arguments" must be a JSON object'),
         ('{"name": "add", "arguments": {"a": "1", "b": 2}}', "'a' must be of type number"),

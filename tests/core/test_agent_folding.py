@@ -19,7 +19,7 @@ from focus_core import (
     Transition,
     Turns,
 )
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 from focus_core.testing import RandomPolicy
 from focus_core.tree.tree import ASKED, FOLDED
 

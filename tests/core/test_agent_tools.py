@@ -11,7 +11,7 @@ from focus_core import (
     UsageError,
     find_dialect,
 )
-from focus_core.agent.dialects import DIALECTS
+from focus_core.env.dialects import DIALECTS
 from tests.core.tools_kit import hermes, qwen
 
 # Tools and names --------------------------------------------------------------------------------

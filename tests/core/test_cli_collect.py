@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from focus_core import ActorRecord, CriticRecord
-from focus_core.run.lock import hold
+from focus_core.utils.lock import hold
 from tests.core.cli_kit import fake_distribution, invoke
 
 BASE = ("collect", "--task", "countdown", "--trainer", "fake")

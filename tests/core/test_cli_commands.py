@@ -6,9 +6,10 @@ import sys
 import pytest
 import typer
 
-from focus_core import PluginError, builtin
+from focus_core import PluginError
 from focus_core.cli import app
-from focus_core.plugins import load
+from focus_core.plugins import builtin
+from focus_core.plugins.manager import load
 from tests.core.cli_kit import distribution, focus, invoke
 
 COUNTING = """

@@ -174,7 +174,7 @@ def test_settings_reach_task_search_recipe_and_trainer(here):
 
 def test_a_named_search_runs_all_at_once_unless_told(here):
     """``n`` from the command line also sets the default that depends on it."""
-    from focus_core.plugins import load
+    from focus_core.plugins.manager import load
     from focus_core.run.config import RunConfig
     from focus_core.run.prepare import prepare
 

@@ -29,7 +29,7 @@ from focus_core import (
     collect_records,
 )
 from focus_core.collect import summarize
-from focus_core.export import export_actor, export_critic
+from focus_core.lanes import export_actor, export_critic
 from focus_core.recipes import Credit
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import OPEN, ROOT, TERMINAL

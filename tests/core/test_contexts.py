@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_core import Critic
-from focus_core.export import export_critic
+from focus_core.lanes import export_critic
 from focus_core.tree.contexts import context_of, kept
 from focus_core.tree.tree import Tree
 from tests.core.walk_kit import Fluent, collector

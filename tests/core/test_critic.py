@@ -18,7 +18,7 @@ from focus_core import (
     Selective,
     ThreadExecution,
 )
-from focus_core.export import export_critic
+from focus_core.lanes import export_critic
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import ROOT, TERMINAL
 

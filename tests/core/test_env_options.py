@@ -16,7 +16,7 @@ from focus_core import (
     Turns,
     UsageError,
 )
-from focus_core.export import export_actor
+from focus_core.lanes import export_actor
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import ROOT, TERMINAL
 

@@ -15,7 +15,7 @@ from focus_core import (
     Transition,
     Tree,
 )
-from focus_core.export import export_actor, export_critic, export_merged
+from focus_core.lanes import export_actor, export_critic, export_merged
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import ROOT, TERMINAL, TRUNCATED
 

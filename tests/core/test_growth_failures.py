@@ -22,7 +22,7 @@ from focus_core import (
     Transition,
     collect_records,
 )
-from focus_core.export import export_actor, export_critic
+from focus_core.lanes import export_actor, export_critic
 from focus_core.tree.tree import ROOT
 from tests.core.growth_kit import Environment, alive, grow, make
 

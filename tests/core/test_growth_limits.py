@@ -16,7 +16,7 @@ from focus_core import (
     Segments,
     Selective,
 )
-from focus_core.export import export_actor, export_critic
+from focus_core.lanes import export_actor, export_critic
 from focus_core.testing import CountdownEnv
 from focus_core.tree.tree import ROOT, TERMINAL
 from tests.core.growth_kit import NEVER, Environment, alive, grow, make

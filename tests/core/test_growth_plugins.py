@@ -21,7 +21,7 @@ from focus_core import (
     Segments,
     Transition,
 )
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 from focus_core.testing import CountdownEnv
 from tests.core.growth_kit import Policy, grow, make
 

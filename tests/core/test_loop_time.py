@@ -20,15 +20,15 @@ from focus_core import (
     Selective,
 )
 from focus_core.cli.display import Keeper, PlainDisplay
-from focus_core.export import export_critic
-from focus_core.order import Sequential
-from focus_core.progress import Limits, Progress
+from focus_core.lanes import export_critic
 from focus_core.run.collecting import collect_to
 from focus_core.run.config import RunConfig
 from focus_core.run.directory import RunDirectory
 from focus_core.run.prepare import Prepared
 from focus_core.run.recording import Recorder, Recording
 from focus_core.run.session import train
+from focus_core.schedule.order import Sequential
+from focus_core.schedule.progress import Limits, Progress
 from focus_core.testing import RecordingTrainer
 from tests.core.walk_kit import Fluent, Lists, collector
 from tests.loop_detector import MOST, watched

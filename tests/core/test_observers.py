@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from focus_core import PluginError, RunFinished, RunStarted, StepFinished, StepReport, hookimpl
-from focus_core.observers import Observers
+from focus_core.plugins.observers import Observers
 
 EVENT = RunStarted(config={}, steps=1)
 

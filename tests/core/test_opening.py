@@ -7,9 +7,9 @@ import weakref
 import pytest
 
 from focus_core import Agent, Collector, Critic, Independent, Prefix, Problem, Segments, Selective
+from focus_core.collect.shared_requests import Opening
 from focus_core.errors import UsageError
-from focus_core.export import export_actor
-from focus_core.opening import Opening
+from focus_core.lanes import export_actor
 from focus_core.testing import CountdownEnv, RandomPolicy
 
 

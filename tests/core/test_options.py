@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 # ruff: noqa: UP007, UP045  # both spellings of unions are accepted
 from focus_core import Independent, Selective, UnknownNameError, UsageError
-from focus_core.options import build, closest, evolve, options_of
+from focus_core.plugins.options import build, closest, evolve, options_of
 from focus_core.run.config import parse_settings
 
 if TYPE_CHECKING:

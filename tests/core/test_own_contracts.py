@@ -8,7 +8,7 @@ from unittest import SkipTest
 import pytest
 
 from focus_core import Problem, UnknownNameError, UsageError
-from focus_core.export import ACTOR, CRITIC
+from focus_core.lanes import ACTOR, CRITIC
 from focus_core.testing import (
     Contract,
     CountdownEnv,

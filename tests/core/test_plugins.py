@@ -16,7 +16,7 @@ from focus_core import (
     UsageError,
     hookimpl,
 )
-from focus_core.plugins import Plugins, load, resolve
+from focus_core.plugins.manager import Plugins, load
 from tests.core.cli_kit import distribution, environment, fake_distribution
 
 TASK = """
@@ -299,7 +299,7 @@ def test_a_factory_is_imported_on_first_use_only(site):
     plugins = load()
     spec = plugins.find("task", "lazy")
     assert "t_heavy" not in sys.modules
-    assert resolve(spec) is dict
+    assert spec.load() is dict
     assert "t_heavy" in sys.modules
 
 
@@ -345,7 +345,7 @@ def test_a_plugin_can_wrap_a_trainer(fake):
 
 def test_focus_trace_prints_each_hook_call(tmp_path):
     fake_distribution(tmp_path)
-    code = "from focus_core.plugins import load; load().specs('task')"
+    code = "from focus_core.plugins.manager import load; load().specs('task')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment(tmp_path, FOCUS_TRACE="1"),

@@ -22,11 +22,11 @@ from focus_core import (
     UsageError,
     run_schedule,
 )
-from focus_core.batches import CollectedBatch, TreeRecords
 from focus_core.run.config import RunConfig
 from focus_core.run.recording import Recorder, Recording
 from focus_core.run.replay import PlainRecord, Replay
 from focus_core.schedule import run_batches
+from focus_core.schedule.batches import CollectedBatch, TreeRecords
 from focus_core.testing import CountdownEnv, RandomPolicy, RecordingTrainer
 
 CONFIG = RunConfig(task="countdown", trainer="fake", record="/somewhere")

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_core import DataError, StepReport, UnknownNameError, UsageError
-from focus_core.plain import to_json
-from focus_core.progress import Progress
 from focus_core.run.config import RunConfig, parse_settings
 from focus_core.run.directory import RunDirectory
+from focus_core.schedule.progress import Progress
+from focus_core.utils.plain_json import to_json
 
 CONFIG = RunConfig(task="countdown", trainer="fake", settings={"task": {"steps": "3"}})
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focus_core import Lane
-from focus_core.export import CRITIC
-from focus_core.progress import Progress
+from focus_core.lanes import CRITIC
+from focus_core.schedule.progress import Progress
 from tests.core.schedule_kit import PROBLEMS, Env, World, constant, steps_of, trees
 
 # The table ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focus_core import CollectionError, hookimpl
-from focus_core.observers import Observers
+from focus_core.plugins.observers import Observers
 from tests.core.schedule_kit import Injected, World, cause, run_virtual
 
 STEPS = 4

@@ -6,9 +6,9 @@ import math
 import pytest
 
 from focus_core import Batch, CollectionError, Limits, StaleBatchError
-from focus_core.batches import CollectedBatch
-from focus_core.progress import Progress, check_batch
 from focus_core.schedule import run_batches
+from focus_core.schedule.batches import CollectedBatch
+from focus_core.schedule.progress import Progress, check_batch
 from focus_core.testing import RecordingTrainer
 from tests.core.schedule_kit import World, trees
 

@@ -3,7 +3,7 @@
 import pytest
 
 from focus_core import Limits, StepReport
-from focus_core.observers import Observers
+from focus_core.plugins.observers import Observers
 from tests.core.schedule_kit import World, constant, trees
 
 # Evaluation and checkpoints -------------------------------------------------------------------

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from focus_core import CriticRecord, CriticSink, JsonlDirectory
-from focus_core.sinks import write_atomically
+from focus_core.utils.files import write_atomically
 
 WORKER = """
 import sys

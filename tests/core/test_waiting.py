@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from focus_core.waiting import all_of, finish, in_thread, noted
+from focus_core.utils.concurrency import all_of, doing, finish, in_thread
 
 
 @pytest.mark.parametrize("cancels", [1, 2, 5])
@@ -116,6 +116,6 @@ def test_results_are_in_order():
 
 
 def test_a_note_says_what_was_done():
-    with pytest.raises(OSError, match="gone") as caught, noted("saving the state"):
+    with pytest.raises(OSError, match="gone") as caught, doing("saving the state"):
         raise OSError("gone")
     assert caught.value.__notes__ == ["while saving the state"]

@@ -7,7 +7,7 @@ import pytest
 from focus_core import (
     Tool,
 )
-from focus_core.agent.dialects import DIALECTS
+from focus_core.env.dialects import DIALECTS
 
 ADD = Tool(
     "add",

@@ -10,12 +10,13 @@ import pytest
 import typer
 
 import focus_core
-from focus_core import Agent, Collector, Critic, Problem, StepReport, Trainer, errors, events
-from focus_core.agent.dialects import DIALECTS
+from focus_core import Agent, Collector, Critic, Problem, StepReport, Trainer, errors
 from focus_core.cli import app
 from focus_core.cli.new import _KINDS as SKELETONS
-from focus_core.export import export_actor, export_critic
+from focus_core.env.dialects import DIALECTS
 from focus_core.hookspecs import Hooks
+from focus_core.lanes import export_actor, export_critic
+from focus_core.plugins import events
 from focus_core.run import directory
 from focus_core.run.prepare import ORDERS, RECIPES, SEARCHES
 from focus_core.testing import CountdownEnv, RandomPolicy, pytest_plugin

@@ -27,7 +27,7 @@ from focus_core import (
     Selective,
     Transition,
 )
-from focus_core.export import export_actor, export_critic, export_merged
+from focus_core.lanes import export_actor, export_critic, export_merged
 
 ROLES = {"system": 1, "user": 2, "assistant": 3, "tool": 4}
 END = 0

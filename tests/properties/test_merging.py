@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from focus_core import ActorRecord, Agent, Collection, Collector, Critic, Problem, Tree
-from focus_core.export import export_actor, export_merged, split_merged
+from focus_core.lanes import export_actor, export_merged, split_merged
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import ROOT
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focus_core import ActorRecord, CriticRecord, DataError, RecordError, Span
-from focus_core.batches import CollectedBatch, TreeRecords
 from focus_core.run.batch_file import read_batch, write_batch
+from focus_core.schedule.batches import CollectedBatch, TreeRecords
 
 number32 = st.floats(width=32, allow_nan=False, allow_infinity=False).filter(bool)
 number64 = st.floats(allow_nan=False, allow_infinity=False)

@@ -32,7 +32,7 @@ from focus_core import (
     Turns,
     find_dialect,
 )
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 from focus_core.tree.tree import ASKED, FOLDED, OPEN
 
 END = "<|end|>"

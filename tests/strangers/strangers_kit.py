@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from focus_core.plugins import Plugins
+from focus_core.plugins.manager import Plugins
 from focus_core.testing import check, contracts_of
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ from focus_core import (
     Turns,
     UsageError,
 )
-from focus_core.export import export_actor
+from focus_core.lanes import export_actor
 from focus_core.testing import EnvContract, RandomPolicy
 from focus_core.tree.tree import ROOT, TERMINAL
 from tests.adapters.cookbook.cookbook_kit import PROMPT, TalkEnv, TalkGroup, worth

@@ -10,7 +10,7 @@ from focus_adapter_cookbook import CookbookSandbox, FocusSandbox, open_sandbox
 from tinker_cookbook.sandbox import SandboxInterface, SandboxResult, SandboxTerminatedError
 
 from focus_core import DeadlineError, ExecutionError, Sandbox, UsageError
-from focus_core.plugins import load
+from focus_core.plugins.manager import load
 
 
 class LocalSandbox:

@@ -22,7 +22,7 @@ from focus_core import (
     Span,
     Transition,
 )
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 from focus_core.testing import CountdownEnv, RandomPolicy
 from tests.adapters.parity_kit import collections, rows
 

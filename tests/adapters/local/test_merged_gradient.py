@@ -3,7 +3,7 @@
 import pytest
 
 from focus_core import Agent, Collector, Critic, Problem, Segments, Selective
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 from focus_core.testing import CountdownEnv
 from tests.adapters.local.local_kit import run
 from tests.adapters.local.test_learner import assert_close, gradient

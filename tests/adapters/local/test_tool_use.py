@@ -25,7 +25,7 @@ from focus_core import (
     ToolCall,
     ToolEnv,
 )
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 from tests.adapters.local.local_kit import batch, gap, run
 
 TINY = Path(focus_adapter_local.__file__).parent / "tiny"

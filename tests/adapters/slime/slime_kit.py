@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from focus_core import Agent, Collector, Critic, ReplyEnv, Segments, Selective, Transition
-from focus_core.export import export_actor, export_merged
+from focus_core.lanes import export_actor, export_merged
 
 PROMPTS = ("SUM 2+3", "4", "A LONGER QUESTION: 17*23")
 BUDGETS = {"SUM 2+3": 5, "4": 1, "A LONGER QUESTION: 17*23": 2}

@@ -8,7 +8,7 @@ from focus_adapter_slime.prompts import ID, INPUT, LABEL, METADATA, prompt_data
 from focus_adapter_slime.trees import problem_of
 
 from focus_core import Problem, UsageError
-from focus_core.plugins import load
+from focus_core.plugins.manager import load
 from focus_core.task import defaults_of
 from tests.adapters.slime.slime_double import Sample
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from focus_adapter_slime.settings import read_settings
 
-from focus_core.plugins import load
+from focus_core.plugins.manager import load
 from focus_core.run.config import RunConfig
 from focus_core.run.prepare import collectors_of, make_task
 from focus_core.testing import RandomPolicy

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from focus_core import ActorRecord, RecordError, Span
-from focus_core.batches import CollectedBatch, TreeRecords
-from focus_core.export import export_merged, split_merged
+from focus_core.lanes import export_merged, split_merged
 from focus_core.run.batch_file import read_batch, write_batch
 from focus_core.run.recording import Recording
+from focus_core.schedule.batches import CollectedBatch, TreeRecords
 from tests.adapters.parity_kit import (
     LOSSES,
     Reference,

@@ -12,7 +12,7 @@ import pytest
 from focus_task_arithmetic import ArithmeticEnv, ArithmeticTask
 
 from focus_core import GradingError, PreparedPrompt, Problem, Reply, Task, UsageError
-from focus_core.options import build
+from focus_core.plugins.options import build
 from focus_core.testing.fakes import RandomPolicy
 
 DISTRIBUTION = Path(__file__).parents[3] / "tasks/arithmetic"

@@ -13,14 +13,14 @@ from tinker_cookbook.tokenizer_utils import get_tokenizer
 
 from focus_adapter_cookbook.chat import TEMPLATE_RENDERER, Chat
 from focus_adapter_cookbook.env_of_task import FocusEnv
-from focus_core.agent.execution import ThreadExecution
+from focus_core.env.execution import ThreadExecution
 from focus_core.errors import TrainerError, UsageError
-from focus_core.order import Order, Sequential, Shuffled
-from focus_core.plugins import load
+from focus_core.plugins.manager import load
 from focus_core.policy import Generation, SamplingParams
 from focus_core.records import Problem
+from focus_core.schedule.order import Order, Sequential, Shuffled
 from focus_core.task import Task, defaults_of
-from focus_core.waiting import all_of
+from focus_core.utils.concurrency import all_of
 
 __all__ = ["FocusDatasetBuilder", "FocusGroupBuilder"]
 

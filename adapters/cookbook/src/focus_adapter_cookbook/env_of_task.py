@@ -10,8 +10,8 @@ from tinker_cookbook.rl.rollout_limits import RolloutLimits
 from tinker_cookbook.rl.types import STOP_METRIC_PREFIX, ActionExtra, Env, StepResult, StopReason
 
 from focus_core.agent.agent import Agent, NextPrompt
-from focus_core.agent.env import Transition
-from focus_core.agent.execution import Execution
+from focus_core.env.env import Transition
+from focus_core.env.execution import Execution
 from focus_core.errors import GenerationError, UsageError
 from focus_core.policy import Generation
 from focus_core.records import Problem

@@ -18,9 +18,9 @@ from focus_adapter_cookbook.chat import stop_tokens
 from focus_adapter_cookbook.errors import DivergenceError
 from focus_adapter_cookbook.limits import budget, exhausted
 from focus_adapter_cookbook.pool import Begun, Pool, observed
-from focus_core.agent.env import Reply, Said, Transition
-from focus_core.agent.rollout import Rollout
+from focus_core.env.env import Reply, Said, Transition
 from focus_core.records import Problem
+from focus_core.tree.rollout import Rollout
 
 __all__ = ["CookbookEnv"]
 

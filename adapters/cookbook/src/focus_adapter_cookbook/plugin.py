@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from focus_core.hookspecs import hookimpl
-from focus_core.specs import ConverterSpec, SandboxSpec, TaskSpec
+from focus_core.plugins.specs import ConverterSpec, SandboxSpec, TaskSpec
 
 _INSTALL = "pip install focus-adapter-cookbook"
 

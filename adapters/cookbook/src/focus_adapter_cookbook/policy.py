@@ -12,7 +12,7 @@ from tinker_cookbook.renderers.base import Renderer
 from focus_adapter_cookbook.chat import Chat
 from focus_core.errors import GenerationError, UsageError
 from focus_core.policy import Generation, SamplingParams
-from focus_core.waiting import all_of
+from focus_core.utils.concurrency import all_of
 
 __all__ = ["CompleterPolicy"]
 

@@ -14,7 +14,7 @@ from focus_adapter_cookbook.chat import stop_tokens
 from focus_adapter_cookbook.errors import PromptOverflowError
 from focus_adapter_cookbook.limits import exhausted
 from focus_core.errors import UsageError
-from focus_core.waiting import finish
+from focus_core.utils.concurrency import finish
 
 __all__ = ["Begun", "Pool", "observed"]
 

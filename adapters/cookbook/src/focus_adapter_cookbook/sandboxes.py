@@ -14,9 +14,9 @@ from tinker_cookbook.sandbox.sandbox_interface import (
     SandboxTerminatedError,
 )
 
-from focus_core.agent.execution import bounded
-from focus_core.agent.sandbox import Sandbox
-from focus_core.agent.sandbox import SandboxResult as Result
+from focus_core.env.execution import bounded
+from focus_core.env.sandbox import Sandbox
+from focus_core.env.sandbox import SandboxResult as Result
 from focus_core.errors import DeadlineError, ExecutionError, UsageError
 
 __all__ = ["CookbookSandbox", "FocusSandbox", "open_sandbox"]

@@ -15,7 +15,7 @@ from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
 from focus_core.collect import Collection
 from focus_core.records import ActorRecord, Span, as_actor
-from focus_core.shifting import shifted
+from focus_core.records.shifted import shifted
 from focus_core.tree.tree import ROOT, TERMINAL, Tree
 
 __all__ = ["to_datum", "trajectory_group", "trajectory_groups"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from focus_core.errors import RecordError
 from focus_core.records import ActorRecord
-from focus_core.shifting import Shifted, shifted
+from focus_core.records.shifted import Shifted, shifted
 
 __all__ = ["Item", "check_items", "to_item"]
 

@@ -18,7 +18,7 @@ from focus_adapter_local.models import ModelFiles, find_model
 from focus_core.errors import DataError, FocusError, TrainerError, UsageError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
-from focus_core.waiting import finish
+from focus_core.utils.concurrency import finish
 
 if TYPE_CHECKING:
     from focus_adapter_local.engine import Engine

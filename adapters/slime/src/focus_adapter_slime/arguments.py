@@ -17,9 +17,9 @@ from focus_adapter_slime.objective import check_objective
 from focus_adapter_slime.prompts import INPUT, LABEL, METADATA, prompt_data
 from focus_adapter_slime.settings import PREFIX
 from focus_core.errors import UsageError
+from focus_core.own_loop import LaunchPlan
 from focus_core.run.config import RunConfig
-from focus_core.sinks import write_atomically
-from focus_core.trainer import LaunchPlan
+from focus_core.utils.files import write_atomically
 
 __all__ = ["Flag", "Launch", "arguments", "shell_lines"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from focus_adapter_slime.settings import PREFIX, read_settings
 from focus_core.errors import UsageError
-from focus_core.trainer import LaunchPlan
+from focus_core.own_loop import LaunchPlan
 
 __all__ = ["READY", "configuration"]
 

@@ -24,16 +24,16 @@ from focus_adapter_slime.trees import (
     whole_rollout,
 )
 from focus_adapter_slime.versions import is_aborting
-from focus_core.agent.rollout import Rollout
-from focus_core.agent.workspace import Workspace
 from focus_core.collect import Collection, Collector
+from focus_core.env.workspace import Workspace
 from focus_core.errors import UsageError
-from focus_core.export import export_actor, export_critic, export_merged
+from focus_core.lanes import export_actor, export_critic, export_merged
+from focus_core.lanes.sinks import CriticSink
 from focus_core.records import ActorRecord, Problem
 from focus_core.run.evaluate import unbranched
-from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
-from focus_core.waiting import in_thread, noted
+from focus_core.tree.rollout import Rollout
+from focus_core.utils.concurrency import doing, in_thread
 
 __all__ = ["GenerateHook", "make_evaluate", "make_generate"]
 
@@ -156,7 +156,7 @@ class _Hook:
         return self._host, self._streak
 
     def _collector(self, policy: RouterPolicy, problem: Problem) -> Collector:
-        with noted(f"collector_for made the collector of problem {problem.id}"):
+        with doing(f"collector_for made the collector of problem {problem.id}"):
             collector = self.collector_for(policy, problem)
         if not isinstance(collector, Collector):
             raise UsageError(f"collector_for returned {type(collector).__name__}, not a Collector")
@@ -278,7 +278,7 @@ class _Hook:
 
 
 def _keep_critic(sink: CriticSink, collection: Collection) -> None:
-    with noted(f"the critic records of problem {collection.problem.id} were handed on"):
+    with doing(f"the critic records of problem {collection.problem.id} were handed on"):
         sink([record.to_dict() for record in export_critic(collection)])
 
 

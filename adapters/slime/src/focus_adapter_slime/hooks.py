@@ -20,11 +20,11 @@ import attrs
 from focus_adapter_slime.generate import GenerateHook, make_evaluate, make_generate
 from focus_adapter_slime.losses import advantages, preserve_advantages, sum_policy_tokens
 from focus_adapter_slime.settings import Settings, read_settings
-from focus_core import plugins
 from focus_core.errors import UsageError
+from focus_core.lanes.sinks import JsonlDirectory
+from focus_core.plugins import manager as plugins
 from focus_core.run.config import RunConfig
 from focus_core.run.prepare import collectors_of, make_task
-from focus_core.sinks import JsonlDirectory
 from focus_core.task import CollectorFor
 
 __all__ = ["advantages", "evaluate", "generate", "preserve_advantages", "sum_policy_tokens"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from focus_core.hookspecs import hookimpl
-from focus_core.specs import CommandSpec, ConverterSpec, TrainerSpec
+from focus_core.plugins.specs import CommandSpec, ConverterSpec, TrainerSpec
 
 _INSTALL = "pip install focus-adapter-slime"
 

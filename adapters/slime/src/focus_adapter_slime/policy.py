@@ -12,7 +12,7 @@ from focus_adapter_slime.router import Router
 from focus_core.agent.profiles import Reading, decode, read_profile, render
 from focus_core.errors import GenerationError, StaleBatchError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
-from focus_core.waiting import all_of
+from focus_core.utils.concurrency import all_of
 
 __all__ = ["RouterPolicy", "Straddle"]
 

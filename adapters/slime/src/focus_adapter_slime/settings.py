@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from focus_core.errors import UsageError
-from focus_core.options import closest
+from focus_core.plugins.options import closest
 
 __all__ = ["PREFIX", "Settings", "read_settings"]
 

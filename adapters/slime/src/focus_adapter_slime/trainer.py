@@ -15,8 +15,8 @@ from focus_adapter_slime.arguments import Flag, Launch, arguments, shell_lines
 from focus_adapter_slime.configuration import READY
 from focus_adapter_slime.launching import PROGRAMS, find_checkout, model_flags, run
 from focus_core.errors import UsageError
-from focus_core.sinks import write_atomically
-from focus_core.trainer import LaunchPlan
+from focus_core.own_loop import LaunchPlan
+from focus_core.utils.files import write_atomically
 
 __all__ = ["SlimeTrainer"]
 

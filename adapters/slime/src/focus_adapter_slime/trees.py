@@ -13,10 +13,10 @@ import attrs
 import numpy as np
 
 from focus_adapter_slime.errors import AbortedError
-from focus_core.agent.rollout import Rollout
 from focus_core.collect import Collection, Collector
 from focus_core.errors import DeadlineError, UsageError
 from focus_core.records import ActorRecord, Problem, Span
+from focus_core.tree.rollout import Rollout
 
 __all__ = [
     "Streak",

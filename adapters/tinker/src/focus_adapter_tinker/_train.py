@@ -8,10 +8,10 @@ from typing import Any, Literal
 from focus_adapter_tinker.client_trainer import ClientTrainer
 from focus_adapter_tinker.losses import PPO_CLIP
 from focus_adapter_tinker.update import Optimization
-from focus_core.agent.workspace import Workspace
+from focus_core.env.workspace import Workspace
+from focus_core.lanes.sinks import CriticSink
 from focus_core.records import Problem, StepReport
 from focus_core.schedule import run_schedule
-from focus_core.sinks import CriticSink
 from focus_core.task import CollectorFor
 
 __all__ = ["train"]

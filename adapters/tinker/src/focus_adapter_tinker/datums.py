@@ -12,7 +12,7 @@ from focus_adapter_tinker.chunks import text_chunk
 from focus_adapter_tinker.losses import SUMS, check_loss
 from focus_core.errors import RecordError
 from focus_core.records import ActorRecord, as_actor
-from focus_core.shifting import shifted
+from focus_core.records.shifted import shifted
 
 __all__ = ["check_datums", "generated", "to_datum"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from focus_adapter_tinker.usage import Usage
 from focus_core.errors import TrainerError
 from focus_core.records import ActorRecord, Batch
 from focus_core.trainer import RunStatus
-from focus_core.waiting import in_thread
+from focus_core.utils.concurrency import in_thread
 
 if TYPE_CHECKING:
     from focus_adapter_tinker.client_trainer import ClientTrainer
@@ -105,10 +106,11 @@ class TinkerTrainer(TinkerOptions):
         from focus_adapter_tinker.loopback import Loopback
 
         assert self._stack is not None  # the caller made it
-        loopback = Loopback(model=self.dry_run_model)
+        key = f"tml-dry-run-{secrets.token_hex(16)}"
+        loopback = Loopback(model=self.dry_run_model, key=key)
         self._stack.push_async_callback(in_thread, loopback.stop)
         await in_thread(loopback.__enter__)
-        return {"base_url": loopback.base_url, "api_key": "tml-dry-run"}
+        return {"base_url": loopback.base_url, "api_key": key}
 
     def _open(self, options: Mapping[str, Any]) -> Any:
         """In a thread: the training client."""

@@ -17,7 +17,7 @@ from focus_adapter_tinker.spoilt import check_fit, clear, spoil
 from focus_adapter_tinker.usage import Usage
 from focus_core.errors import OffPolicyError, RecordError, TrainerError
 from focus_core.records import ActorRecord, as_actor
-from focus_core.waiting import finish, in_thread
+from focus_core.utils.concurrency import finish, in_thread
 
 T = TypeVar("T")
 

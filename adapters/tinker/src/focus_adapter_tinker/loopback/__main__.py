@@ -15,6 +15,9 @@ from typing import Any
 
 from focus_core.errors import FocusError, UsageError
 
+KEY = "FOCUS_LOOPBACK_KEY"
+"""Variable with the key that clients must send; an argument would be seen by everyone here."""
+
 _GRACE = 1.5
 """Seconds from a signal to the end; a backward pass cannot be interrupted otherwise."""
 
@@ -41,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m focus_adapter_tinker.loopback",
         description="Serve Tinker's protocol on 127.0.0.1 from a local model, until SIGTERM.",
+        epilog=f"If {KEY} is set, only clients with that API key are served.",
     )
     add = parser.add_argument
     add("--port", type=int, default=0, help="0 (the default) takes a free one")
@@ -107,7 +111,8 @@ async def _until_stopped(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(backend, faults, compress=options.compress)
+    key = os.environ.get(KEY) or None
+    server = Server(backend, faults, compress=options.compress, key=key)
     runner = web.AppRunner(server.app, access_log=None, auto_decompress=False, shutdown_timeout=0.1)
     await runner.setup()
     try:

@@ -1,4 +1,7 @@
-"""The door that every request comes through: it is counted there, and faults strike.
+"""The door that every request comes through: who may come in, counting, and where faults strike.
+
+A page in a browser of this machine can send requests here, under any name that it has resolve to
+127.0.0.1; so ``Host`` and, where there is one, ``Origin`` must be a name of this machine itself.
 
 Besides the protocol's routes there are, for tests and dry runs, ``GET /loopback/stats``,
 ``POST /loopback/faults`` (``{"faults": ["asample:3=429", ...]}``) and ``DELETE /loopback/faults``.
@@ -7,8 +10,11 @@ Besides the protocol's routes there are, for tests and dry runs, ``GET /loopback
 from __future__ import annotations
 
 import asyncio
+import hmac
+import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -32,9 +38,17 @@ class Door:
         stats: Where they are counted.
         faults: Which are on.
         more: What else the statistics say.
+        key: What ``X-API-Key`` has to be; ``None`` takes any, or none.
     """
 
-    def __init__(self, stats: Stats, faults: Faults, more: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        stats: Stats,
+        faults: Faults,
+        more: Callable[[], dict[str, Any]],
+        key: str | None = None,
+    ) -> None:
+        self._key = key
         self._stats = stats
         self._faults = faults
         self._more = more
@@ -48,6 +62,8 @@ class Door:
     @web.middleware
     async def let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count, let faults strike, and tell the client of its mistakes."""
+        if (why := self._stranger(request)) is not None:
+            return refusal(403, why)
         route = request.match_info.route.name
         if route is None:
             return await _told(handler, request)
@@ -66,6 +82,18 @@ class Door:
             return await hang_up(request, fault)
         return response
 
+    def _stranger(self, request: web.Request) -> str | None:
+        """Why a request may not come in; ``None`` if it may."""
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if not _is_local(f"//{host}"):
+            return f"the Host {host!r} is no name of this machine; ask 127.0.0.1 or localhost"
+        if origin is not None and not _is_local(origin):
+            return f"pages of {origin!r} may not use this server; only those of this machine may"
+        given = request.headers.get("X-API-Key", "")
+        if self._key is not None and not hmac.compare_digest(given.encode(), self._key.encode()):
+            return "this server has a key of its own, and X-API-Key is not that"
+        return None
+
     async def _told_stats(self, request: web.Request) -> web.Response:
         faults = {fault.spec: fault.struck for fault in self._faults.active}
         return web.json_response({**self._stats.as_dict(), "faults": faults, **self._more()})
@@ -78,6 +106,15 @@ class Door:
     async def _clear_faults(self, request: web.Request) -> web.Response:
         self._faults.clear()
         return web.json_response({})
+
+
+def _is_local(url: str) -> bool:
+    """Whether a URL names this machine to itself."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def _told(handler: Handler, request: web.Request) -> web.StreamResponse:

@@ -41,6 +41,7 @@ class Loopback:
         state: Directory for checkpoints; ``None`` makes one that is deleted in the end.
         seed: Makes sampling reproducible.
         threads: CPU threads of each thread that samples, learns or scores.
+        key: The API key that clients must give; ``None`` takes any.
         options: Further arguments of the command.
         start_seconds: Longest that loading may take.
     """
@@ -50,6 +51,7 @@ class Loopback:
     state: str | os.PathLike[str] | None = None
     seed: int | None = None
     threads: int | None = None
+    key: str | None = attrs.field(default=None, repr=False)
     options: Sequence[str] = ()
     start_seconds: float = 180.0
 
@@ -89,6 +91,7 @@ class Loopback:
             raise TrainerError("the loopback is running already")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # until stop()
         environment = {name: x for name, x in os.environ.items() if name not in _SECRETS}
+        environment["FOCUS_LOOPBACK_KEY"] = self.key or ""
         # A session of its own: what interrupts the program must not take the server from under it.
         self._process = subprocess.Popen(
             self._command(),
@@ -200,6 +203,7 @@ class Loopback:
             f"{self.base_url}/loopback/{what}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
+            headers={} if self.key is None else {"X-API-Key": self.key},
         )
         try:
             with opener.open(request, timeout=30) as response:

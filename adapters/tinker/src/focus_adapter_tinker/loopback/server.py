@@ -31,15 +31,23 @@ class Server:
         backend: Does the work.
         faults: Specs of the faults that are on from the start.
         compress: Whether clients are told to compress training requests.
+        key: The key that clients must send; ``None`` takes any.
     """
 
-    def __init__(self, backend: Backend, faults: Faults, *, compress: bool = False) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        faults: Faults,
+        *,
+        compress: bool = False,
+        key: str | None = None,
+    ) -> None:
         self._backend = backend
         self._faults = faults
         self._compress = compress
         self._futures = Futures()
         self._finished: dict[str, str | None] = {}
-        door = Door(backend.stats, faults, self._known)
+        door = Door(backend.stats, faults, self._known, key)
         self.app = web.Application(client_max_size=_MOST_BYTES, middlewares=[door.let_in])
         self.app.on_shutdown.append(self._shutdown)
         post, get = self.app.router.add_post, self.app.router.add_get

@@ -1,0 +1,1 @@
+"""What an agent acts in: environments, tools, files, and where blocking work runs."""
