@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import threading
 import time
 from unittest import SkipTest
 
@@ -68,9 +67,9 @@ class TestThreadedEnv(EnvContract):
         return ThreadedEnv(3)
 
 
-def test_the_kit_leaves_no_thread_behind():
+def test_the_kit_leaves_no_thread_behind(own_threads):
     TestThreadedEnv().test_step_does_not_hold_the_loop()
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("focus-env")]
+    assert not own_threads()
 
 
 # How contracts themselves behave

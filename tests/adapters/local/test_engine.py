@@ -405,7 +405,7 @@ def test_closing_a_policy_ends_its_requests_and_frees_it(trainer_of, monkeypatch
     run(main())
 
 
-def test_closing_the_trainer_ends_what_is_asked(trainer_of, monkeypatch):
+def test_closing_the_trainer_ends_what_is_asked(trainer_of, monkeypatch, own_threads):
     async def main():
         async with trainer_of() as trainer:
             policy = await trainer.publish_policy()
@@ -422,7 +422,7 @@ def test_closing_the_trainer_ends_what_is_asked(trainer_of, monkeypatch):
         with pytest.raises(TrainerError, match="trainer was closed"):
             await policy.generate([5, 6], SamplingParams())
         await policy.aclose()
-        assert not [each for each in threading.enumerate() if each.name.startswith("focus-")]
+        assert not own_threads()
 
     run(main())
 

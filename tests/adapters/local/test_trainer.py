@@ -77,7 +77,7 @@ def test_a_device_that_is_not_there(trainer_of):
             run(main("cuda"))
 
 
-def test_protocols_and_life_cycle(trainer_of):
+def test_protocols_and_life_cycle(trainer_of, own_threads):
     async def main():
         trainer = trainer_of()
         assert isinstance(trainer, Trainer)
@@ -97,7 +97,7 @@ def test_protocols_and_life_cycle(trainer_of):
             await trainer.publish_policy()
         with pytest.raises(TrainerError, match="entered before"):
             await trainer.__aenter__()
-        assert not [each for each in threading.enumerate() if each.name.startswith("focus-")]
+        assert not own_threads()
 
     run(main())
 
@@ -133,7 +133,7 @@ def test_several_snapshots_are_sampled_at_once(trainer_of):
     run(main())
 
 
-def test_a_cancelled_entry_leaves_no_thread(trainer_of, monkeypatch):
+def test_a_cancelled_entry_leaves_no_thread(trainer_of, monkeypatch, own_threads):
     entered, go = threading.Event(), threading.Event()
 
     async def main():
@@ -152,6 +152,6 @@ def test_a_cancelled_entry_leaves_no_thread(trainer_of, monkeypatch):
         go.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not [each for each in threading.enumerate() if each.name.startswith("focus-")]
+        assert not own_threads()
 
     run(main())

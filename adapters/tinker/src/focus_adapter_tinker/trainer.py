@@ -194,10 +194,20 @@ class TinkerTrainer(TinkerOptions):
 
     @staticmethod
     def _end(service: Any, status: RunStatus) -> None:
-        """In a thread: end a session; the first status stays."""
+        """In a thread: end a session; the first status stays.
+
+        Who does not listen is not told for ever: the SDK would go on trying, and go on with the
+        heartbeats of the session, until the process ends.
+        """
         end = getattr(service, "close", None)  # SDK 0.25 has none
-        if end is not None:
-            _sdk.resolved(end(status))
+        if end is None:
+            return
+        telling = end(status)
+        try:
+            telling.result(_CLOSING)
+        except TimeoutError:
+            telling.future().cancel()
+            raise
 
     # The Trainer protocol
 
