@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("aiohttp")
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-
 from focus_adapter_tinker.loopback.door import Door
 from focus_adapter_tinker.loopback.faults import Faults
 from focus_adapter_tinker.loopback.stats import Stats
