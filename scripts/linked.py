@@ -2,8 +2,8 @@
 
 usage: linked.py WHEELS ENVIRONMENT DISTRIBUTION ...
 
-Nothing is downloaded or copied: a dependency that no wheel declares is not there, as it would not be
-after ``pip install``.
+Nothing is downloaded or copied: a dependency that no wheel declares is not there, as it would not
+be after ``pip install``.
 """
 
 import subprocess
