@@ -48,6 +48,8 @@ def own_threads():
 
 WANTS = ("SLIME_SRC", "../shared", "Chromium")
 """What a machine may lack: named in the reason of whatever is skipped for want of it."""
+LONG = pytest.StashKey()
+"""How many long tests were left out."""
 
 
 def pytest_addoption(parser):
@@ -61,7 +63,7 @@ def pytest_collection_modifyitems(config, items):
     if long:
         items[:] = [item for item in items if item not in set(long)]
         config.hook.pytest_deselected(items=long)
-    getattr(config, "workeroutput", {})["long"] = len(long)
+    config.stash[LONG] = getattr(config, "workeroutput", {})["long"] = len(long)
 
 
 def pytest_collection_finish():
@@ -76,9 +78,6 @@ def pytest_testnodedown(node):
     node.config.stash[LONG] = getattr(node, "workeroutput", {}).get("long", 0)
 
 
-LONG = pytest.StashKey()
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter, config):
     """One line before the last: what did not run, and what it would take."""
@@ -90,7 +89,6 @@ def pytest_terminal_summary(terminalreporter, config):
         if want in str(report.longrepr)
     )
     told = [f"{count} for want of {want}" for want, count in sorted(lacking.items())]
-    left = len(terminalreporter.stats.get("deselected", ())) or config.stash.get(LONG, 0)
-    if not config.option.all and left:
+    if left := config.stash.get(LONG, 0):
         told.append(f"{left} long ones without --all")
     terminalreporter.write_line(f"did not run: {', '.join(told) or 'nothing that this kit knows'}")

@@ -1,7 +1,6 @@
 """Tools, thinking and folds with real tokenizers, chat templates and weights."""
 
 import importlib.util
-import json
 import shutil
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from focus_core.lanes import export_actor, export_merged
 from tests.adapters.local.local_kit import batch, gap, run
 
 TINY = Path(focus_adapter_local.__file__).parent / "tiny"
-CASES = Path(__file__).parents[4] / "shared" / "cases" / "behaviour.jsonl"
 
 TEMPLATE = """\
 {%- for m in messages -%}
@@ -47,11 +45,6 @@ TEMPLATE = """\
 {%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif -%}
 """
 """Tool messages as Qwen's templates write them; thinking of earlier turns kept or stripped."""
-
-
-def case(name):
-    lines = map(json.loads, CASES.read_text(encoding="utf-8").splitlines())
-    return next(line for line in lines if line["id"].startswith(f"{name}_"))
 
 
 def add(a, b):
@@ -193,14 +186,12 @@ def test_what_a_real_policy_says_to_tools_is_what_it_is_trained_on(folds):
     run(main(), timeout=300)
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="needs ../shared/cases")
 def test_t09_and_t10_prompts_are_lists_of_ids_with_one_begin_token(trainer_of):
     async def main():
         async with trainer_of() as trainer:
             policy = await trainer.publish_policy()
             tokens = policy.prepare([{"role": "user", "content": "HI"}]).tokens
-            assert tokens.count(0) == case("t09")["expected"]["bos_count"]
-            assert case("t10")["expected"]["type"] == "list of int"
+            assert tokens.count(0) == 1
             assert type(tokens) is list
             assert {type(token) for token in tokens} == {int}
             assert policy.decode(tokens) == "<s><u>HI<a>"
@@ -218,7 +209,6 @@ def test_t01_with_the_tokenizer_it_is_about():
         tokenizer = PreTrainedTokenizerFast.from_pretrained(
             str(files.directory), gguf_file=files.gguf, local_files_only=True
         )
-    given = case("t01")["input"]
-    assert [tokenizer.decode([i]) for i in given["sampled_ids"]] == given["sampled_text_pieces"]
-    text = tokenizer.decode(given["sampled_ids"])
-    assert tokenizer.encode(text, add_special_tokens=False) == given["reencoded_ids"]
+    sampled = [255, 31394]
+    assert [tokenizer.decode([i]) for i in sampled] == ["he", "llo"]
+    assert tokenizer.encode(tokenizer.decode(sampled), add_special_tokens=False) == [28120]

@@ -71,7 +71,9 @@ def saved(lines):
     return line.removeprefix("Training checkpoint: ")
 
 
-@pytest.mark.parametrize(("depth", "lags"), [(1, [0, 1, 1]), (0, [0, 0, 0])])
+@pytest.mark.parametrize(
+    ("depth", "lags"), [(1, [0, 1, 1]), pytest.param(0, [0, 0, 0], marks=pytest.mark.long)]
+)
 def test_the_launch_trains_saves_and_resumes(type_in, tmp_path, server, depth, lags):
     lines = type_in("train_tinker.py", "--steps", 3, "--async-depth", depth)
     assert [report["policy_lag"] for report in reports(lines)] == lags
@@ -139,14 +141,21 @@ def test_an_interrupted_program_ends_its_session_so(start, server):
 
 
 @pytest.mark.skipif(not ENDS_SESSIONS, reason="this SDK has no ServiceClient.close")
-def test_a_server_that_does_not_listen_holds_no_program_up(start, healed):
+def test_a_server_that_does_not_listen_holds_no_program_up(start, healed, tmp_path):
     """The end of the session is waited for, but not for ever."""
     healed.inject("finish:1-=timeout")
-    process = start("train_tinker.py", "--steps", 1)
+    impatient = tmp_path / "impatient.py"
+    impatient.write_text(
+        f"import runpy, sys\nsys.path.insert(0, {str(EXAMPLE)!r})\nimport math_quickstart\n"
+        "assert math_quickstart.close.__defaults__ == (10,)\n"
+        "math_quickstart.close.__defaults__ = (0.5,)\n"
+        f"runpy.run_path({str(EXAMPLE / 'train_tinker.py')!r}, run_name='__main__')\n"
+    )
+    process = start(impatient, "--steps", 1)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert out.splitlines()[-1].startswith("Critic targets: ")
-    assert err == "the session was not ended: no answer within 10 s\n"
+    assert err == "the session was not ended: no answer within 0.5 s\n"
 
 
 @pytest.mark.parametrize(
