@@ -27,8 +27,8 @@ exclude_patterns = ["_build"]
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:class", r"focus_core\..*\.(_\w+|T)"),  # private classes and type variables
-    ("py:.*", r"focus_core\.plugins\.Plugins|focus_core\.specs\.Spec|Broken"),  # not public
-    ("py:.*", r"focus_core\.agent\.agent\.Spoken"),  # nor is this
+    ("py:.*", r"focus_core\.plugins\.(manager\.Plugins|specs\.Spec)|Broken"),  # not public
+    ("py:.*", r"focus_core\.(agent\.agent\.Spoken|collect\.collection\.Rules)"),  # nor are these
     # Outside FOCUS: named in signatures, documented elsewhere, and no inventory is downloaded.
     (
         r"py:.*",

@@ -43,12 +43,12 @@ def _commands() -> Iterator[tuple[str, Any]]:
 
 def _of_plugins() -> Iterator[tuple[str, Any]]:
     """Those of this repository's distributions."""
-    from focus_core.plugins.manager import load, resolve
+    from focus_core.plugins.manager import load
 
     for name, (spec, owner) in load().specs("command").items():
         if owner.startswith("focus-adapter-"):
             alone = typer.Typer(add_completion=False)
-            alone.command(name)(resolve(spec))
+            alone.command(name)(spec.load())
             yield f"focus {name}", typer.main.get_command(alone)
 
 
@@ -111,7 +111,7 @@ class Options(SphinxDirective):
 
 
 def _factories() -> Iterator[tuple[str, str, Any]]:
-    from focus_core.plugins.manager import load, resolve
+    from focus_core.plugins.manager import load
     from focus_core.run.prepare import RECIPES, SEARCHES
 
     for section, known in (("search", SEARCHES), ("recipe", RECIPES)):
@@ -121,7 +121,7 @@ def _factories() -> Iterator[tuple[str, str, Any]]:
     for kind in ("task", "trainer"):
         for name, (spec, owner) in plugins.specs(kind).items():
             if owner.startswith(("focus-task-", "focus-adapter-")):
-                yield kind, name, resolve(spec)
+                yield kind, name, spec.load()
 
 
 def _summary(factory: Any) -> str:

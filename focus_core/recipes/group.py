@@ -24,8 +24,9 @@ class GroupCentered:
     """``A = return - mean(returns of the root's rollouts)``, on every edge of the rollout.
 
     A group whose returns are all equal, but for the rounding of their sums, teaches nothing: its
-    edges are dropped and it is counted as ``degenerate_groups``. A truncated rollout has no return; it leaves the group and is
-    counted. Needs unbranched rollouts, such as ``Independent(n)`` collects.
+    edges are dropped and it is counted as ``degenerate_groups``. A truncated rollout has no return;
+    it leaves the group and is counted. Needs unbranched rollouts, such as ``Independent(n)``
+    collects.
 
     Source of the centring and scaling: Shao et al. 2024, DeepSeekMath, section 4.1 (GRPO).
 

@@ -189,7 +189,7 @@ def test_a_file_of_another_batch_or_recording_is_refused(path, wanted, said):
 @pytest.mark.parametrize(
     "name",
     [(1, 2), math.nan, np.int64(3), {3: "x"}, object(), {"a": (1,)}],
-    ids=lambda name: type(name).__name__,
+    ids=lambda x: type(x).__name__,
 )
 def test_metadata_that_json_would_change_is_refused_and_nothing_is_written(tmp_path, name):
     record = ActorRecord([5, 6], [0, -1], [Span(1, 2, 1.0)], {"problem": name})

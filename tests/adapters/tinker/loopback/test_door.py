@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("aiohttp")
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-
 from focus_adapter_tinker.loopback.door import Door
 from focus_adapter_tinker.loopback.faults import Faults
 from focus_adapter_tinker.loopback.stats import Stats
@@ -41,7 +40,14 @@ def test_this_machine_is_let_in_under_each_of_its_names(host):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example:8000", "localhost.evil.example", "10.0.0.1", "", "[::"],
+    [
+        "evil.example",
+        "127.0.0.1.evil.example:8000",
+        "localhost.evil.example",
+        "10.0.0.1",
+        "",
+        "[::",
+    ],
 )
 @pytest.mark.parametrize("path", ["/loopback/stats", "/api/v1/no_such_route"])
 def test_no_other_name_is(host, path):
