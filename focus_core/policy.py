@@ -37,6 +37,14 @@ class PreparedPrompt:
     tokens: Sequence[int]
 
 
+def _stops(given: Any) -> tuple[int | str, ...]:
+    """One string, or ids and strings; an empty string would stop before anything is said."""
+    stops = (given,) if isinstance(given, str) else tuple(given)
+    if "" in stops:
+        raise ValueError("stop holds an empty string, which ends nothing; leave it out")
+    return stops
+
+
 @attrs.frozen(kw_only=True)
 class SamplingParams:
     """How to sample one generation.
@@ -46,7 +54,8 @@ class SamplingParams:
         temperature: 1.0 samples from the policy itself, which training needs; 0.0 is greedy.
         top_p: Nucleus mass; 1.0 keeps all.
         top_k: Most likely tokens kept; 0 keeps all.
-        stop: Extra stop token ids; the policy's own end tokens always stop.
+        stop: Extra stop token ids, and strings for policies with ``takes_stop_strings``: the token
+            that completes one is the last. The policy's own end tokens always stop.
         seed: Makes this one request reproducible where the policy can; ``None`` draws freely.
     """
 
@@ -56,7 +65,7 @@ class SamplingParams:
         default=1.0, validator=[attrs.validators.gt(0.0), attrs.validators.le(1.0)]
     )
     top_k: int = attrs.field(default=0, validator=attrs.validators.ge(0))
-    stop: tuple[int, ...] = attrs.field(default=(), converter=tuple)
+    stop: tuple[int | str, ...] = attrs.field(default=(), converter=_stops)
     seed: int | None = None
 
 
@@ -90,6 +99,8 @@ class Policy(Protocol):
       which the chat template adds its own.
     - ``takes_prefix``: if true, ``generate`` is given a ``Prefix``, which names the parts that
       requests share, instead of a list of its own.
+    - ``takes_stop_strings``: if true, ``SamplingParams.stop`` may hold strings; a generation ends
+      with the token that completes one, tokens as they were sampled, and ``"stop"``.
     - ``samples_together``: continuations that leave a state at once are asked for in one request
       of several samples. ``"seeded"`` promises that samples of one seed differ; ``"unseeded"``
       gets no seed with such a request.

@@ -120,7 +120,7 @@ class Agent:
         policy: What speaks; it stays with its owner.
         env: What answers; a fresh instance per problem.
         system_prompt: Text of a first system message; it comes before what the environment's own
-            says.
+            says. ``None`` or empty: none.
         context: How a turn is cut into transitions, and whether a long chat is folded.
         sampling: How to sample; ``max_tokens`` bounds each transition as the context does.
         execution: Where the environment's blocking work runs; by default a thread pool that the
@@ -167,7 +167,7 @@ class Agent:
             UsageError: There is a system prompt, and the messages carry their own tokens.
         """
         messages = _chat(env, "reset", await reset(env, problem))
-        if self.system_prompt is None:
+        if not self.system_prompt:
             return messages
         if _exact(messages) is not None:
             raise UsageError(
@@ -283,7 +283,7 @@ class Agent:
                 f"{len(prefix)} tokens leave no room in the policy's context of "
                 f"{getattr(policy, 'context_length', None)}; shorten the prompt"
             )
-        stop: tuple[int, ...] = ()
+        stop: tuple[int | str, ...] = ()
         if env is not None and not fold:
             own = getattr(env, "room", None)
             room = room if own is None else max(1, min(room, own))
@@ -325,12 +325,18 @@ class Agent:
         columns = check_generation(generation, max_tokens=room)
         return Spoken(*columns, generation.stop_reason)
 
-    def _params(self, room: int, stop: tuple[int, ...]) -> SamplingParams:
+    def _params(self, room: int, stop: tuple[int | str, ...]) -> SamplingParams:
         """Parameters of a request without a seed; one after another asks for the same."""
         asked = (self.sampling, room, stop)
         if self._last_params[0] != asked:
             stops: Any = (*self.sampling.stop, *stop)
             params = attrs.evolve(self.sampling, max_tokens=room, seed=None, stop=stops)
+            texts = [each for each in params.stop if isinstance(each, str)]
+            if texts and not getattr(self.policy, "takes_stop_strings", False):
+                raise UsageError(
+                    f"{type(self.policy).__name__} takes no stop strings, such as {texts[0]!r}: "
+                    "it would have to say which sampled token completed one; give token ids"
+                )
             self._last_params = (asked, params)
         return self._last_params[1]
 

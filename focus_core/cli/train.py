@@ -81,6 +81,14 @@ def train(
             "--learning-rate", callback=finite, help="Short for --set trainer.learning_rate=..."
         ),
     ] = None,
+    server_timeout: Annotated[
+        Optional[float],
+        typer.Option(
+            "--server-timeout",
+            callback=finite,
+            help="Seconds a trainer's server may be gone (--set trainer.server_timeout=...).",
+        ),
+    ] = None,
     search: SearchOption = None,
     recipe: RecipeOption = None,
     run_dir: Annotated[
@@ -219,7 +227,9 @@ def train(
         "seed": seed,
     }
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    asked["settings"] = settings(set_, model=model, learning_rate=learning_rate)
+    asked["settings"] = settings(
+        set_, model=model, learning_rate=learning_rate, server_timeout=server_timeout
+    )
     if not dry_run:
         with contextlib.ExitStack() as held:
             _train(asked, run_dir, resume, json, held)

@@ -86,7 +86,7 @@ class Router:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         async with LocalTrainer(model=self.model, threads=1) as trainer:
             policy = await trainer.publish_policy()
-            self.tokenizer = policy._tokenizer
+            self.tokenizer = policy.tokenizer
             app = web.Application()
             app.router.add_post("/generate", functools.partial(self._generate, policy))
             app.router.add_get("/workers", _no_workers)

@@ -113,9 +113,8 @@ def test_it_renders_and_decodes_with_the_tokenizer(policy_of, router):
     expected = router.tokenizer.apply_chat_template(CHAT, add_generation_prompt=True)
     assert tokens == expected["input_ids"]
     assert policy.decode(tokens) == router.tokenizer.decode(tokens)
-    policy.tokenizer = None
     with pytest.raises(UsageError, match="chat template refuses"):
-        policy.prepare(CHAT)
+        policy.prepare([*CHAT, {"role": "nobody", "content": "x"}])
 
 
 def test_a_profile_that_does_not_fit_is_refused(policy_of):
@@ -182,6 +181,9 @@ class Tokenizer:
 
     def encode(self, text, add_special_tokens):
         return [3]
+
+    def decode(self, tokens, **_):
+        return "x" * len(tokens)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Request:
         limit: Most tokens to sample, as the context allows.
         n: Continuations asked for.
         deliver: Takes the generations, or what went wrong; called once.
+        ended: Whether what was sampled so far ends there, beside ``stops``.
         cancelled: Nobody waits any more.
     """
 
@@ -42,6 +43,7 @@ class Request:
     limit: int
     n: int
     deliver: Callable[[list[Generation] | BaseException], None]
+    ended: Callable[[list[int]], bool] | None = None
     cancelled: bool = False
     admitted: int = attrs.field(default=0, init=False)
     _done: dict[int, Generation] = attrs.field(factory=dict, init=False)
@@ -188,6 +190,10 @@ class RunningBatch:
             )
         columns.put(*pair)
         stopped = (columns.stops == pair[0][:, None]).any(1)
+        for index, row in enumerate(self._rows):
+            if row.request.ended is not None and not stopped[index]:
+                so_far = columns.tokens[index, : columns.count[index]].tolist()
+                stopped[index] = row.request.ended(so_far)
         ended = stopped | (columns.count >= columns.limit)
         if ended.any():
             for row in np.flatnonzero(ended):

@@ -28,12 +28,19 @@ def to_item(record: ActorRecord | Mapping[str, Any]) -> Item:
     return shifted(record)
 
 
-def check_items(items: Sequence[Any], *, vocabulary: int, context_length: int | None) -> None:
+def check_items(
+    items: Sequence[Any],
+    *,
+    vocabulary: int,
+    context_length: int | None,
+    absent: Sequence[int] = (),
+) -> None:
     """Refuse a batch that would train on garbage, before anything is computed.
 
     Args:
         items: What ``convert`` returned.
         vocabulary: Number of token ids the model has.
+        absent: Ids that the model never samples.
         context_length: Most inputs the model takes, if it has a limit.
 
     Raises:
@@ -47,6 +54,13 @@ def check_items(items: Sequence[Any], *, vocabulary: int, context_length: int | 
                 "the local trainer takes what its convert() returns"
             )
         problem = _problem(item, vocabulary, context_length)
+        if not problem and len(absent):
+            trained = item.target_tokens[item.mask]
+            if (lacking := np.isin(trained, absent)).any():
+                problem = (
+                    f"token {trained[lacking][0]} was generated, which the model's tokenizer does "
+                    "not have; was it collected with another model?"
+                )
         if problem:
             raise RecordError(f"item {index} of the batch: {problem}")
 

@@ -289,7 +289,10 @@ class Learner:
 
     def _checked_groups(self, items: Sequence[Item]) -> list[list[int]]:
         check_items(
-            items, vocabulary=self.facts.vocabulary, context_length=self.facts.context_length
+            items,
+            vocabulary=self.facts.vocabulary,
+            context_length=self.facts.context_length,
+            absent=() if self.facts.absent is None else self.facts.absent.tolist(),
         )
         return micro_batches(items, self.config.max_batch_tokens)
 
@@ -418,6 +421,7 @@ class Learner:
             logits = self.model(input_ids=rectangle.ids, use_cache=False).logits
             kept = logits[:, rectangle.columns]
         picked = kept[rectangle.row, rectangle.column].to(rectangle.behaviour.dtype)
+        picked = self.facts.possible(picked)
         return -torch.nn.functional.cross_entropy(picked, rectangle.targets, reduction="none")
 
     # Publishing

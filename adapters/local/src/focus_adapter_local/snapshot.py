@@ -13,6 +13,7 @@ from transformers.cache_utils import Cache
 
 from focus_adapter_local._cache import attends_to_everything
 from focus_core.errors import DataError
+from focus_core.tokenizer import known_ids, turn_ends
 
 __all__ = [
     "Changes",
@@ -35,6 +36,8 @@ class ModelFacts:
         context_length: Most tokens of prompt and reply together; ``None``: unlimited.
         layers: Number of its layers.
         stops: Its end tokens, ascending.
+        absent: Ids, int64, ascending, that the model has and its tokenizer does not: they are
+            never sampled, and get no probability from the learner either; ``None``: none.
         device: Where it runs.
         cache_argument: What its ``forward`` calls the cache.
         takes_positions: Its ``forward`` takes ``position_ids``.
@@ -46,11 +49,16 @@ class ModelFacts:
     context_length: int | None
     layers: int
     stops: tuple[int, ...]
+    absent: Tensor | None = attrs.field(default=None, eq=False, repr=False)
     device: torch.device
     cache_argument: str
     takes_positions: bool
     takes_logits_to_keep: bool
     plain: bool
+
+    def possible(self, logits: Tensor) -> Tensor:
+        """Logits, shape (..., V), with ``-inf`` for ``absent`` ids."""
+        return logits if self.absent is None else logits.index_fill(-1, self.absent, -torch.inf)
 
 
 def facts_of(model: Any, tokenizer: Any, name: str) -> ModelFacts:
@@ -83,17 +91,28 @@ def facts_of(model: Any, tokenizer: Any, name: str) -> ModelFacts:
     for source in (tokenizer, config, generation):
         ids = getattr(source, "eos_token_id", None)
         stops |= set(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
+    stops |= turn_ends(tokenizer, name)
+    device = model.get_input_embeddings().weight.device
     return ModelFacts(
         vocabulary=model.get_input_embeddings().num_embeddings,
         context_length=getattr(config, "max_position_embeddings", None),
         layers=config.num_hidden_layers,
         stops=tuple(sorted(stops)),
-        device=model.get_input_embeddings().weight.device,
+        absent=_absent(model, tokenizer, device),
+        device=device,
         cache_argument=cache_argument,
         takes_positions=takes_positions,
         takes_logits_to_keep="logits_to_keep" in takes,
         plain=plain,
     )
+
+
+def _absent(model: Any, tokenizer: Any, device: torch.device) -> Tensor | None:
+    """Ids of the model's output that its tokenizer lacks; ``None`` if there are none."""
+    known = known_ids(tokenizer)
+    head = model.get_output_embeddings() or model.get_input_embeddings()
+    lacking = [] if known is None else sorted(set(range(head.weight.shape[0])) - known)
+    return torch.tensor(lacking, dtype=torch.long, device=device) if lacking else None
 
 
 @attrs.frozen(eq=False)
@@ -131,7 +150,7 @@ class Snapshot:
             more["logits_to_keep"] = 1
         output = self.model(input_ids=ids, attention_mask=mask, use_cache=True, **more)
         logits: Tensor = output.logits[:, -1]
-        return logits
+        return facts.possible(logits)
 
 
 def share(model: nn.Module) -> nn.Module:

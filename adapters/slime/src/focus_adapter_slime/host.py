@@ -13,8 +13,8 @@ from focus_adapter_slime.policy import RouterPolicy
 from focus_adapter_slime.settings import Settings, read_settings
 from focus_adapter_slime.trees import number_of
 from focus_adapter_slime.versions import contract_of, generate_state, is_aborting
-from focus_core.agent.profiles import Reading, read_profile
 from focus_core.errors import UsageError
+from focus_core.tokenizer import Reading, read_profile
 from focus_core.utils.concurrency import in_thread
 
 __all__ = ["Host", "open_host"]

@@ -9,9 +9,16 @@ from typing import Any, Literal
 
 from focus_adapter_slime.errors import AbortedError
 from focus_adapter_slime.router import Router
-from focus_core.agent.profiles import Reading, decode, read_profile, render
-from focus_core.errors import GenerationError, StaleBatchError, UsageError
+from focus_core.errors import GenerationError, StaleBatchError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
+from focus_core.tokenizer import (
+    ChatTokenizer,
+    Reading,
+    check_room,
+    read_profile,
+    stop_ids,
+    stop_texts,
+)
 from focus_core.utils.concurrency import all_of
 
 __all__ = ["RouterPolicy", "Straddle"]
@@ -53,6 +60,8 @@ class RouterPolicy:
         UsageError: The tokenizer does not fit the profile.
     """
 
+    takes_stop_strings = True
+
     def __init__(
         self,
         url: str,
@@ -87,7 +96,7 @@ class RouterPolicy:
             headers=headers or {},
             aborting=aborting,
         )
-        self._lock = lock or threading.Lock()
+        self._chat = ChatTokenizer(tokenizer, self.reading, lock)
 
     @property
     def version(self) -> str:
@@ -95,18 +104,12 @@ class RouterPolicy:
         return next(iter(self.weight_versions), "unknown")
 
     def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
-        """Render with the model's chat template, up to where the assistant speaks.
-
-        Raises:
-            UsageError: The template refuses these messages.
-        """
-        with self._lock:
-            return PreparedPrompt(render(self.tokenizer, messages, UsageError))
+        """Render with the model's chat template; see ``ChatTokenizer.prepare``."""
+        return self._chat.prepare(messages)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of these tokens, special ones included, spaces as they are."""
-        with self._lock:
-            return decode(self.tokenizer, tokens)
+        return self._chat.decode(tokens)
 
     async def generate(
         self, tokens: Sequence[int], params: SamplingParams, n: int = 1
@@ -124,19 +127,8 @@ class RouterPolicy:
             DeadlineError: No answer in time.
             TrainerError: The request failed, or the policy was closed.
         """
-        if n < 1:
-            raise GenerationError(f"n is {n}; ask for at least one continuation")
         prompt = [int(token) for token in tokens]
-        if not prompt:
-            raise GenerationError("the prompt is empty; a model continues at least one token")
-        room = params.max_tokens
-        if self.context_length is not None:
-            room = min(room, self.context_length - len(prompt))
-        if room < 1:
-            raise GenerationError(
-                f"a prompt of {len(prompt)} tokens leaves no room in the model's context of "
-                f"{self.context_length}"
-            )
+        room = check_room(len(prompt), params, n, self.context_length)
         return await all_of(self._one(prompt, params, room, place) for place in range(n))
 
     async def _one(
@@ -147,7 +139,7 @@ class RouterPolicy:
             "top_p": params.top_p,
             "top_k": params.top_k or -1,
             "max_new_tokens": room,
-            "stop_token_ids": sorted({*self.end_tokens, *params.stop}),
+            "stop_token_ids": stop_ids(params, self.end_tokens),
             "skip_special_tokens": False,
             "no_stop_trim": True,
             "spaces_between_special_tokens": False,
@@ -161,7 +153,8 @@ class RouterPolicy:
         generation, version = read_answer(answer, room)
         if version is not None:
             self._note(version)
-        return generation
+        self._chat.check_known(generation.tokens, "the router")
+        return self._chat.cut(generation, stop_texts(params))
 
     def _note(self, version: str) -> None:
         """Count a generation's weights.

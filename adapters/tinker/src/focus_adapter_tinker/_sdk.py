@@ -140,12 +140,15 @@ class NoAnswerError(TrainerError):
 
 
 @contextlib.asynccontextmanager
-async def within(limit: float | asyncio.Timeout, doing: str) -> AsyncIterator[None]:
+async def within(
+    limit: float | asyncio.Timeout, doing: str, attendant: Any = None
+) -> AsyncIterator[None]:
     """Turn whatever the SDK raises, and a timeout, into a ``TrainerError`` on one line.
 
     Args:
         limit: Longest wait in seconds, or what ends it.
         doing: Begins the message, such as ``"saving the state failed"``.
+        attendant: Looks whether the server is still there.
 
     Raises:
         NoAnswerError: No answer in time.
@@ -153,14 +156,16 @@ async def within(limit: float | asyncio.Timeout, doing: str) -> AsyncIterator[No
     """
     until = limit if isinstance(limit, asyncio.Timeout) else asyncio.timeout(limit)
     try:
-        async with until:
+        watch = attendant.attending(until) if attendant else contextlib.nullcontext()
+        async with until, watch:
             yield
     except FocusError:
         raise
     except Exception as error:
         if isinstance(error, TimeoutError) and until.expired():
             waited = "in time" if until is limit else f"within {limit:g} s"
-            raise NoAnswerError(f"{doing}: no answer {waited}") from cause(error)
+            gone = attendant.gone if attendant else None
+            raise NoAnswerError(f"{doing}: {gone or f'no answer {waited}'}") from cause(error)
         raise TrainerError(f"{doing}: {explain(error)}") from cause(error)
 
 

@@ -17,9 +17,9 @@ from focus_adapter_tinker.policy import SAMPLE_TIMEOUT, TinkerPolicy, load_token
 from focus_adapter_tinker.spoilt import check_answers, spoil
 from focus_adapter_tinker.update import Optimization
 from focus_adapter_tinker.usage import Usage
-from focus_core.agent.profiles import Reading, read_profile
 from focus_core.errors import OffPolicyError, TrainerError
 from focus_core.records import ActorRecord, Batch
+from focus_core.tokenizer import Reading, read_profile
 from focus_core.trainer import RunStatus
 
 __all__ = ["ClientTrainer"]
@@ -85,7 +85,9 @@ class ClientTrainer:
         """
         doing = f"publishing the policy of step {self.step} failed"
         with self._going_on("publish a policy"), self._unless_lost():
-            async with _sdk.within(self.how.timeout, doing):  # late, a thread still uses the client
+            async with _sdk.within(
+                self.how.timeout, doing, self.how.attendant
+            ):  # late, a thread still uses the client
                 sampler = await _sdk.in_thread(self._snapshot, self.how.timeout)
         assert self._reading is not None  # the thread read it
         return TinkerPolicy(
@@ -97,6 +99,7 @@ class ClientTrainer:
             context_length=self.context_length,
             timeout=self.sample_timeout,
             usage=self.usage,
+            attendant=self.how.attendant,
         )
 
     def _snapshot(self) -> Any:
@@ -149,7 +152,7 @@ class ClientTrainer:
             doing = f"saving the state {name!r} of step {self.step} failed"
             doing += ", though it may have been saved"
             with self._unless_lost():  # what was cancelled would hold up every later call
-                async with _sdk.within(limit, doing):
+                async with _sdk.within(limit, doing, self.how.attendant):
                     saved = await _sdk.call(
                         self.client, "save_state", name, ttl_seconds=self.checkpoint_ttl
                     )

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from focus_adapter_tinker import _sdk
 from focus_core.errors import UsageError
 
-__all__ = ["address", "check_key", "named", "trouble", "watched"]
+__all__ = ["address", "check_key", "named", "trouble", "unreachable", "watched"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,18 +98,33 @@ async def trouble(url: str) -> str | None:
     Args:
         url: As ``address`` gives it.
     """
-    import httpx
-
-    def look() -> int:
-        return int(httpx.get(f"{url}/api/v1/healthz", timeout=_PROBE).status_code)
-
     try:
-        status = await _sdk.in_thread(look, _PROBE + 1)
+        status = await _looked(url)
     except Exception as error:
         return f"cannot reach {_public(url)} ({_sdk.explain(error)})"
     if status == 404:
         return f"{_public(url)} knows no /api/v1/healthz (404): is that the address of Tinker?"
     return None
+
+
+async def unreachable(url: str) -> str | None:
+    """Why nobody answers there; ``None`` if somebody does, whatever it is."""
+    try:
+        status = await _looked(url)
+    except Exception as error:
+        return f"cannot reach {_public(url)} ({_sdk.explain(error)})"
+    # What stands before a server answers for one that is gone.
+    return f"{_public(url)} is not served ({status})" if status in (502, 503, 504) else None
+
+
+async def _looked(url: str) -> int:
+    """The status of a look at the server."""
+    import httpx
+
+    def look() -> int:
+        return int(httpx.get(f"{url}/api/v1/healthz", timeout=_PROBE).status_code)
+
+    return await _sdk.in_thread(look, _PROBE + 1)
 
 
 @contextlib.asynccontextmanager

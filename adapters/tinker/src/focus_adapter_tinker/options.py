@@ -46,6 +46,7 @@ class TinkerOptions:
             update on the current weights accepts.
         update_timeout: Seconds an update, a snapshot or a save may take.
         sample_timeout: Seconds a sampling request may take.
+        server_timeout: Seconds the server may be out of reach while the run waits for it.
         prices: A dated price file, for costs in reports; see ``Prices.read``.
         price_prompt: Instead of a file: dollars per million prompt tokens.
         price_sampled: Dollars per million sampled tokens.
@@ -81,6 +82,7 @@ class TinkerOptions:
     logprob_tolerance: float = 0.25
     update_timeout: float = 3600.0
     sample_timeout: float = 1800.0
+    server_timeout: float = 300.0
     prices: str | None = None
     price_prompt: float | None = None
     price_sampled: float | None = None
@@ -101,7 +103,7 @@ class TinkerOptions:
         if not self.model:
             raise UsageError("give the base model that Tinker should train: --model NAME")
         check_loss(self.loss, self.loss_config())
-        for name in ("learning_rate", "eps", "update_timeout", "sample_timeout"):
+        for name in ("learning_rate", "eps", "update_timeout", "sample_timeout", "server_timeout"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UsageError(f"{name} is {getattr(self, name)!r}; it must be above 0, finite")
         for name in ("weight_decay", "grad_clip_norm"):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from focus_adapter_tinker import _sdk
+from focus_adapter_tinker.attending import Attendant, attended
 from focus_adapter_tinker.usage import Usage
-from focus_core.agent.profiles import Reading, decode, read_profile, render
-from focus_core.errors import DeadlineError, FocusError, GenerationError, TrainerError, UsageError
+from focus_core.errors import DeadlineError, FocusError, GenerationError, TrainerError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
+from focus_core.tokenizer import (
+    ChatTokenizer,
+    Reading,
+    check_room,
+    read_profile,
+    stop_ids,
+    stop_texts,
+)
 from focus_core.tree.prefix import Prefix
 
 __all__ = ["TinkerPolicy", "load_tokenizer"]
@@ -37,6 +44,8 @@ class TinkerPolicy:
         context_length: Most tokens of prompt and reply together; ``None``: unlimited.
         timeout: Seconds a request may take.
         usage: Counts what is asked for.
+        reading: What ``read_profile`` found, so that a tokenizer is checked once.
+        attendant: Looks whether the server is still there.
 
     Attributes:
         end_tokens: Ids that end a turn: the tokenizer's end of text, and what its chat template
@@ -47,6 +56,7 @@ class TinkerPolicy:
     """
 
     takes_prefix = True
+    takes_stop_strings = True
     samples_together = "unseeded"  # Tinker does not say that samples of one seed differ
 
     def __init__(
@@ -61,6 +71,7 @@ class TinkerPolicy:
         timeout: float = SAMPLE_TIMEOUT,
         usage: Usage | None = None,
         reading: Reading | None = None,
+        attendant: Attendant | None = None,
     ) -> None:
         named = model or "of the sampling client"
         self.tokenizer = tokenizer or load_tokenizer(sampling_client, named)
@@ -70,22 +81,17 @@ class TinkerPolicy:
         self.context_length = context_length
         self._client: Any = sampling_client
         self._timeout = timeout
+        self._attendant = attendant
         self._usage = usage or Usage()
-        self._lock = threading.Lock()  # tokenizers are not thread-safe
+        self._chat = ChatTokenizer(self.tokenizer, self.reading)
 
     def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
-        """Render with the model's chat template, up to where the assistant speaks.
-
-        Raises:
-            UsageError: The template refuses these messages.
-        """
-        with self._lock:
-            return PreparedPrompt(render(self.tokenizer, messages, UsageError))
+        """Render with the model's chat template; see ``ChatTokenizer.prepare``."""
+        return self._chat.prepare(messages)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of these tokens, special ones included, spaces as they are."""
-        with self._lock:
-            return decode(self.tokenizer, tokens)
+        return self._chat.decode(tokens)
 
     async def generate(
         self, tokens: Sequence[int], params: SamplingParams, n: int = 1
@@ -94,28 +100,20 @@ class TinkerPolicy:
 
         Tinker's log probabilities ignore temperature, ``top_p`` and ``top_k``: train on samples
         drawn at 1, 1 and 0, the defaults. Waiting requests are retried by the SDK.
+        Stop strings are not sent, as Tinker takes either strings or ids: a sample is cut here, with
+        the token that completes one, and what was sampled beyond it is paid for.
 
         Raises:
             GenerationError: The prompt is empty or fills the context; or the answer has no log
-                probabilities, too few, or some that are not finite, or holds no token.
+                probabilities, too few, or some that are not finite, or holds no token or
+                one that the tokenizer lacks.
             DeadlineError: No answer in time.
             TrainerError: The request failed, or the policy was closed.
         """
         if self._client is None:
             raise TrainerError(f"policy {self.version} was closed; sample the newest one")
-        if n < 1:
-            raise GenerationError(f"n is {n}; ask for at least one continuation")
         length = len(tokens)
-        if not length:
-            raise GenerationError("the prompt is empty; a model continues at least one token")
-        room = params.max_tokens
-        if self.context_length is not None:
-            room = min(room, self.context_length - length)
-        if room < 1:
-            raise GenerationError(
-                f"a prompt of {length} tokens leaves no room in the model's context of "
-                f"{self.context_length}"
-            )
+        room = check_room(length, params, n, self.context_length)
         response = await self._ask(_model_input(tokens), params, room, n)
         # Counted before anything is found wrong with it: it was asked for and answered.
         self._usage.sampled(
@@ -127,7 +125,9 @@ class TinkerPolicy:
             )
         found = []
         for sequence in response.sequences:
-            found.append(_generation(sequence, room))
+            generation = _generation(sequence, room)
+            self._chat.check_known(generation.tokens, "Tinker")
+            found.append(self._chat.cut(generation, stop_texts(params)))
             await asyncio.sleep(0)  # many long ones would hold the loop
         return found
 
@@ -138,18 +138,20 @@ class TinkerPolicy:
         asked = types.SamplingParams(
             max_tokens=room,
             seed=params.seed,
-            stop=sorted({*self.end_tokens, *params.stop}),
+            stop=stop_ids(params, self.end_tokens),
             temperature=params.temperature,
             top_k=params.top_k or -1,
             top_p=params.top_p,
         )
         try:
-            async with asyncio.timeout(self._timeout) as limit:
+            async with asyncio.timeout(self._timeout) as limit, attended(self._attendant, limit):
                 return await _sdk.sample(self._client, prompt, n, asked)
         except FocusError:
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
+                if self._attendant is not None and self._attendant.gone:
+                    raise TrainerError(f"sampling failed: {self._attendant.gone}") from None
                 raise DeadlineError(
                     f"Tinker gave no sample within {self._timeout:g} s; it was called off"
                 ) from _sdk.cause(error)

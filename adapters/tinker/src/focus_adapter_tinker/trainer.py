@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from focus_adapter_tinker import _sdk
+from focus_adapter_tinker.attending import Attendant
 from focus_adapter_tinker.connection import named, trouble, watched
 from focus_adapter_tinker.options import TinkerOptions
 from focus_adapter_tinker.usage import Usage
@@ -44,6 +45,7 @@ class TinkerTrainer(TinkerOptions):
     usage: Usage = attrs.field(init=False)
     _stack: contextlib.AsyncExitStack | None = attrs.field(default=None, init=False)
     _length: int | None = attrs.field(default=None, init=False)
+    _attendant: Attendant | None = attrs.field(default=None, init=False)
     _service: Any = attrs.field(default=None, init=False)
     _inner: ClientTrainer | None = attrs.field(default=None, init=False)
     _over: bool = attrs.field(default=False, init=False)
@@ -83,10 +85,11 @@ class TinkerTrainer(TinkerOptions):
     async def _opened(self, options: Mapping[str, Any]) -> Any:
         """The training client; what fails names the server, and says if it is none of Tinker's."""
         url, limit = options.get("base_url", self.url), self.update_timeout
+        self._attendant = Attendant(url, self.server_timeout)
         try:
             async with (
                 watched(url, self.model, limit),
-                _sdk.within(limit, f"{named(url)} does not open {self.model!r}"),
+                _sdk.within(limit, f"{named(url)} does not open {self.model!r}", self._attendant),
             ):
                 return await _sdk.in_thread(lambda: self._open(options), limit)
         except TrainerError as error:
@@ -155,6 +158,7 @@ class TinkerTrainer(TinkerOptions):
                 adam={name: getattr(self, name) for name in adam},
                 timeout=self.update_timeout,
                 logprob_tolerance=self.logprob_tolerance,
+                attendant=self._attendant,
             ),
             sample_timeout=self.sample_timeout,
             context_length=self._length,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import attrs
 
 from focus_adapter_tinker import _sdk
+from focus_adapter_tinker.attending import Attendant, attended
 from focus_adapter_tinker.datums import check_datums, to_datum
 from focus_adapter_tinker.losses import PPO_CLIP, check_loss
 from focus_adapter_tinker.metrics import disagreement, learner_logprobs, report
@@ -44,6 +45,7 @@ class Optimization:
         adam: Keywords of ``tinker.AdamParams``.
         timeout: Seconds the step may take.
         logprob_tolerance: Largest mean |learner - behaviour| of a batch on policy, in nats.
+        attendant: Looks whether the server is still there.
     """
 
     loss_fn: str = "ppo"
@@ -51,6 +53,7 @@ class Optimization:
     adam: Mapping[str, float] = attrs.field(factory=dict)
     timeout: float = TIMEOUT
     logprob_tolerance: float = 0.25
+    attendant: Attendant | None = None
 
     async def finished(self, work: Callable[[asyncio.Timeout], Coroutine[Any, Any, T]]) -> T:
         """Run something that uses ``step``; if cancelled, it is finished first.
@@ -111,7 +114,7 @@ class Optimization:
         spoil(client, None)  # until it went through whole
         sent = "its gradients may have been computed, and no optimizer step was sent"
         try:
-            async with limit:
+            async with limit, attended(self.attendant, limit):
                 output = await _sdk.call(
                     client, "forward_backward", list(datums), self.loss_fn, config
                 )
@@ -132,8 +135,9 @@ class Optimization:
         except Exception as error:
             lost = isinstance(error, TimeoutError) and limit.expired()
             why = str(error) if isinstance(error, TrainerError) else _sdk.explain(error)
+            gone = self.attendant.gone if self.attendant is not None else None
             said = (
-                f"{name} got no answer in time; {sent}"
+                f"{name} got no answer{f': {gone}' if gone else ' in time'}; {sent}"
                 if lost
                 else f"{name} failed: {why}; {sent}. It is not retried"
             )

@@ -240,6 +240,7 @@ def score(snapshot: Snapshot, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
     """Log probability of each token after those before it; NaN for the first."""
     ids = torch.from_numpy(tokens.astype(np.int64)).to(snapshot.facts.device)[None]
     logits = snapshot.model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+    logits = snapshot.facts.possible(logits)
     scores = -torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
     return np.concatenate((np.full(1, np.nan, np.float32), scores.cpu().numpy()))
 
