@@ -20,7 +20,7 @@ LAYERS = [
     {"records", "policy", "sources"},
     {"tree"},
     {"env", "lanes"},
-    {"agent", "critic", "recipes", "search"},
+    {"agent", "critic", "recipes", "search", "tokenizer"},
     {"collect"},
     {"task", "trainer", "own_loop", "hookspecs", "plugins"},
     {"schedule"},

@@ -89,9 +89,9 @@ def test_sampler_and_learner_normalise_over_the_same_ids(trainer_of, padded):
                 PROMPT, SamplingParams(max_tokens=12, seed=3), 4
             )
             assert all(np.isfinite(each.logprobs).all() for each in later)
+            bad = batch(trainer, [record(PROMPT, Generation([60], [-1.0], "length"))])
             with pytest.raises(RecordError, match="token 60 was generated, which the model's tok"):
-                bad = record(PROMPT, Generation([60], [-1.0], "length"))
-                await trainer.update(batch(trainer, [bad]))
+                await trainer.update(bad)
 
     run(main())
 
