@@ -13,6 +13,7 @@ import attrs
 from focus_core.env.dialects import DIALECTS
 from focus_core.errors import GenerationError, UnknownNameError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams
+from focus_core.tree.tree import Ids
 
 __all__ = ["PROFILES", "ChatTokenizer", "Reading", "known_ids", "read_profile", "turn_ends"]
 
@@ -138,7 +139,7 @@ def turn_ends(
     return frozenset(int(each) for each in ends)
 
 
-def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
+def decode(tokenizer: Any, tokens: Ids) -> str:
     """Text of these tokens, special ones included, spaces as they are."""
     text: str = tokenizer.decode(
         [int(token) for token in tokens],
@@ -192,12 +193,12 @@ class ChatTokenizer:
                 self._folds = True
         return self._folds
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Ids) -> str:
         """Text of these tokens, special ones included, spaces as they are."""
         with self._lock:
             return decode(self._tokenizer, tokens)
 
-    def check_known(self, tokens: Sequence[int], who: str) -> None:
+    def check_known(self, tokens: Ids, who: str) -> None:
         """Refuse tokens that have no text, of a model with a padded vocabulary.
 
         Raises:
@@ -210,7 +211,7 @@ class ChatTokenizer:
                 "padding of the model's vocabulary, or the tokenizer is another model's"
             )
 
-    def stopped(self, tokens: Sequence[int], texts: Sequence[str]) -> bool:
+    def stopped(self, tokens: Ids, texts: Sequence[str]) -> bool:
         """Whether the tokens' text holds one of these."""
         text = self.decode(tokens) if texts else ""
         return any(each in text for each in texts)

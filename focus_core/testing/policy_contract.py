@@ -162,7 +162,7 @@ class PolicyContract(Contract):
             said = tokens_of(await draw(policy, prompt, 4, max_tokens=8))
             own = set(getattr(policy, "end_tokens", ()))
             for stop in (tuple({t for each in said for t in each[1:]} - own), ()):
-                params = SamplingParams(max_tokens=8, stop=stop, seed=0)  # type: ignore[arg-type]
+                params = SamplingParams(max_tokens=8, stop=stop, seed=0)
                 for generation in await policy.generate(prompt, params, 4):
                     (tokens,) = tokens_of([generation])
                     ends = [place for place, token in enumerate(tokens) if token in own | set(stop)]

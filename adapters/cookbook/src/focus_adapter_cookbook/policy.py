@@ -12,6 +12,7 @@ from tinker_cookbook.renderers.base import Renderer
 from focus_adapter_cookbook.chat import Chat
 from focus_core.errors import GenerationError, UsageError
 from focus_core.policy import Generation, SamplingParams
+from focus_core.tokenizer import stop_ids
 from focus_core.utils.concurrency import all_of
 
 __all__ = ["CompleterPolicy"]
@@ -67,7 +68,7 @@ class CompleterPolicy(Chat):
                 "cannot be asked of it: make the completer so, or leave them out"
             )
         prompt = [int(token) for token in tokens]
-        stop = sorted({*self.end_tokens, *params.stop})
+        stop = stop_ids(params, self.end_tokens)
         return await all_of(self._one(prompt, stop, params.max_tokens) for _ in range(n))
 
     async def _one(self, prompt: list[int], stop: list[int], most: int) -> Generation:

@@ -190,10 +190,10 @@ class RunningBatch:
             )
         columns.put(*pair)
         stopped = (columns.stops == pair[0][:, None]).any(1)
-        for index, row in enumerate(self._rows):
-            if row.request.ended is not None and not stopped[index]:
+        for index, each in enumerate(self._rows):
+            if each.request.ended is not None and not stopped[index]:
                 so_far = columns.tokens[index, : columns.count[index]].tolist()
-                stopped[index] = row.request.ended(so_far)
+                stopped[index] = each.request.ended(so_far)
         ended = stopped | (columns.count >= columns.limit)
         if ended.any():
             for row in np.flatnonzero(ended):
