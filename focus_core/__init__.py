@@ -91,7 +91,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "task": ("CollectorFor", "Task", "TaskDefaults"),
     "own_loop": ("LaunchPlan", "OwnLoop", "collect_records"),
     "trainer": ("RunStatus", "Trainer"),
-    "tree": ("Prefix", "Tree", "Values"),
+    "tree": ("OPEN", "TERMINAL", "TRUNCATED", "Prefix", "Tree", "Values"),
+    "view": ("save_tree",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

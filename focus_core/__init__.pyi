@@ -124,3 +124,7 @@ from focus_core.tree.rollout import Rollout as Rollout
 from focus_core.tree.rollout import Turn as Turn
 
 __version__: str
+from focus_core.tree import OPEN as OPEN
+from focus_core.tree import TERMINAL as TERMINAL
+from focus_core.tree import TRUNCATED as TRUNCATED
+from focus_core.view import save_tree as save_tree

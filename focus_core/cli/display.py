@@ -168,6 +168,7 @@ def step_line(event: StepFinished) -> str:
     parts = [f"step {report.batch}", f"lag {report.policy_lag}"]
     for name, label, form in (
         ("return_mean", "return", ".3f"),
+        ("signal_share", "with signal", ".0%"),
         ("loss", "loss", ".4g"),
         ("ratio_mean", "ratio", ".4f"),
         ("clip_fraction", "clipped", ".1%"),

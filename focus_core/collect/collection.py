@@ -169,7 +169,7 @@ _TAKEN = frozenset(
     (
         *("transitions", "tokens", "sampled_tokens", "trained_tokens", "folds", "truncated"),
         *("continuations", "failed_continuations", "predictions", "failed_predictions"),
-        *("trees", "actor_records", "return_mean"),
+        *("trees", "actor_records", "return_mean", "signal_share"),
     )
 )
 """Numbers of a collection or a batch that a recipe must not write over."""
@@ -184,8 +184,18 @@ def _check_counts(recipe: Recipe, counts: Mapping[str, Any]) -> None:
             )
 
 
+def _differs(collection: Collection) -> bool:
+    """Whether the returns of a problem's rollouts differ, by more than the rounding of sums."""
+    returns = collection.returns
+    return bool(returns) and max(returns) - min(returns) > 1e-9 * max(map(abs, returns))
+
+
 def summarize(collections: Sequence[Collection], actor: Sequence[ActorRecord]) -> dict[str, Any]:
-    """A batch's numbers: counts summed, returns and the environment's metrics averaged."""
+    """A batch's numbers: counts summed, returns and the environment's metrics averaged.
+
+    ``signal_share`` is the share of trees whose finished rollouts have different returns: the
+    others say nothing of which reply is better.
+    """
     counts: Counter[str] = Counter()
     environment: dict[str, list[float]] = {}
     for collection in collections:
@@ -202,6 +212,7 @@ def summarize(collections: Sequence[Collection], actor: Sequence[ActorRecord]) -
     }
     if returns:
         summary["return_mean"] = sum(returns) / len(returns)
+    summary["signal_share"] = sum(map(_differs, collections)) / len(collections)
     summary.update(
         {f"env/{name}": sum(values) / len(values) for name, values in environment.items()}
     )

@@ -28,10 +28,13 @@ class Evaluation:
 
     Attributes:
         returns: One per finished rollout.
-        unfinished: Rollouts cut without an outcome; they are in no mean.
+        unfinished: Rollouts cut without an outcome. Where returns are outcomes, they are not
+            solved; other returns have a mean without them.
         failures: Rollouts that failed; they are in no mean.
         tokens: Sampled tokens.
         confidence: Level of the interval.
+        problems: Of each problem its finished returns and the number of its unfinished rollouts;
+            without, every rollout counts as a problem of its own.
     """
 
     returns: Sequence[float]
@@ -39,11 +42,7 @@ class Evaluation:
     failures: Sequence[Failure]
     tokens: int
     confidence: float = 0.95
-
-    @property
-    def accuracy(self) -> float:
-        """Mean return; NaN without a finished rollout."""
-        return sum(self.returns) / len(self.returns) if self.returns else math.nan
+    problems: Sequence[tuple[Sequence[float], int]] = attrs.field(default=(), kw_only=True)
 
     @property
     def outcomes(self) -> bool:
@@ -51,32 +50,76 @@ class Evaluation:
         return all(value in (0.0, 1.0) for value in self.returns)
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Confidence interval of the mean.
+    def scores(self) -> Sequence[Sequence[float]]:
+        """What counts, by problem: returns, and a 0 for each rollout that came to no outcome."""
+        problems = self.problems or [
+            *(([value], 0) for value in self.returns),
+            *(((), 1) for _ in range(self.unfinished)),
+        ]
+        unsolved = [0.0] if self.outcomes and self.returns else []
+        scored = [[*returns, *unsolved * cut] for returns, cut in problems]
+        return [scores for scores in scored if scores]
 
-        Wilson's for outcomes of 0 and 1 (Wilson 1927), the normal one for other returns. Rollouts
-        of one problem are correlated; with several per problem the interval is too narrow.
+    @property
+    def rollouts(self) -> int:
+        """How many count."""
+        return sum(map(len, self.scores))
+
+    @property
+    def accuracy(self) -> float:
+        """Mean of what counts; NaN without a finished rollout."""
+        n = self.rollouts
+        return sum(map(sum, self.scores)) / n if n else math.nan
+
+    @property
+    def clustered(self) -> bool:
+        """Whether a problem has several rollouts, which are not independent of each other."""
+        return any(len(scores) > 1 for scores in self.scores)
+
+    @property
+    def method(self) -> str:
+        """The interval's name."""
+        return f"{'Wilson' if self.outcomes else 'normal'}{', by problem' * self.clustered}"
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Confidence interval of the mean, over problems drawn like these.
+
+        Wilson's for outcomes (Wilson 1927), the normal one for other returns. Rollouts of one
+        problem are correlated, so with several the variance is that of a ratio of problems' sums
+        (Cochran 1977, section 9.2): with ``K`` problems of ``m_k`` rollouts and sums ``s_k``, mean
+        ``p`` and ``N`` rollouts, ``K / (K - 1) * sum((s_k - p m_k)^2) / N^2``. Wilson's takes the
+        number of independent rollouts of that variance, ``p (1 - p) / variance`` (Korn and
+        Graubard 1998), at most ``N``; without a variance it takes ``K``. Few problems (below 20)
+        make it too narrow.
         """
-        n, mean = len(self.returns), self.accuracy
-        z = NormalDist().inv_cdf(0.5 + self.confidence / 2)
-        if n == 0:
+        mean, groups = self.accuracy, self.scores
+        if not groups:
             return math.nan, math.nan
-        if self.outcomes:
-            centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
-            half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-            return max(0.0, centre - half), min(1.0, centre + half)
-        if n == 1:
-            return -math.inf, math.inf
-        variance = sum((value - mean) ** 2 for value in self.returns) / (n - 1)
-        half = z * math.sqrt(variance / n)
-        return mean - half, mean + half
+        z = NormalDist().inv_cdf(0.5 + self.confidence / 2)
+        count, total = len(groups), self.rollouts
+        squares = sum((sum(scores) - mean * len(scores)) ** 2 for scores in groups)
+        if not self.outcomes:
+            if count == 1:
+                return -math.inf, math.inf
+            half = z * math.sqrt(count / (count - 1) * squares) / total
+            return mean - half, mean + half
+        n = float(total)
+        if self.clustered:
+            spread = count / (count - 1) * squares / total**2 if count > 1 else 0.0
+            n = min(n, mean * (1 - mean) / spread) if spread > 0 else float(count)
+        centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
+        return max(0.0, centre - half), min(1.0, centre + half)
 
     def __str__(self) -> str:
         low, high = self.interval
         form = ".1%" if self.outcomes else ".4g"
-        text = f"{self.accuracy:{form}} ({low:{form}} to {high:{form}}, n={len(self.returns)})"
+        method = f", {self.method}" if self.clustered else ""
+        text = f"{self.accuracy:{form}} ({low:{form}} to {high:{form}}, n={self.rollouts}{method})"
         if self.unfinished:
-            text += f", {self.unfinished} unfinished"
+            counted = "counted as not solved" if self.outcomes and self.returns else "in no mean"
+            text += f", {self.unfinished} unfinished, {counted}"
         if self.failures:
             text += f", {len(self.failures)} failed (first: {self.failures[0]})"
         return text
@@ -142,4 +185,5 @@ async def evaluate(
         sum(cut for _, cut, *_ in results),
         [failure for *_, failures, _ in results for failure in failures],
         sum(tokens for *_, tokens in results),
+        problems=[(returns, cut) for returns, cut, *_ in results],
     )

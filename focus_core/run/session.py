@@ -136,5 +136,6 @@ async def _measure(policy: Policy, prepared: Prepared) -> dict[str, float]:
             metrics[f"eval/{name}"] = found.accuracy
             metrics["eval/outcomes"] = metrics.get("eval/outcomes", True) and found.outcomes
             metrics[f"eval/{name}_low"], metrics[f"eval/{name}_high"] = low, high
+        metrics[f"eval/{name}_unfinished"] = found.unfinished
         metrics[f"eval/{name}_failed"] = len(found.failures)
     return metrics

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
+import numpy as np
 
 from focus_core.collect import Collection, summarize
 from focus_core.env.workspace import Workspace
@@ -29,6 +31,8 @@ __all__ = [
     "let_go",
     "merges",
 ]
+
+_log = logging.getLogger("focus")
 
 
 @attrs.frozen
@@ -175,6 +179,14 @@ class LiveCollection:
         seen = (index + 1) * self.problems_per_step
         metrics["epoch"] = seen / len(self.problems)
         self._check_failures(index, collections, metrics)
+        rewarded = any(np.any(collection.tree.reward) for collection in collections)
+        if not rewarded and any(record.has_signal for tree in trees for record in tree.actor):
+            _log.warning(
+                "batch %d: no rollout got any reward, so a critic that expects some makes every "
+                "reply less likely; train on easier problems, or see whether the grader reads what "
+                "the policy writes (focus collect, focus view)",
+                index,
+            )
         others = {
             name: [record for *_, lanes in landed for record in lanes[name]] for name in self.lanes
         }

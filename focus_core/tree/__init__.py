@@ -3,6 +3,6 @@
 from focus_core.tree.prefix import Prefix
 from focus_core.tree.returns import Values, backup
 from focus_core.tree.text import render_text
-from focus_core.tree.tree import Tree
+from focus_core.tree.tree import OPEN, TERMINAL, TRUNCATED, Tree
 
-__all__ = ["Prefix", "Tree", "Values", "backup", "render_text"]
+__all__ = ["OPEN", "TERMINAL", "TRUNCATED", "Prefix", "Tree", "Values", "backup", "render_text"]

@@ -20,8 +20,12 @@ __all__ = ["ASKED", "FOLDED", "OPEN", "ROOT", "TERMINAL", "TRUNCATED", "Tree"]
 
 Ids = Sequence[int] | NDArray[np.int32]
 ROOT = 0
-OPEN, TERMINAL, TRUNCATED = 0, 1, 2
-"""What a state is: unfinished, the end of a rollout, or cut without an outcome."""
+OPEN = 0
+"""Kind of a state that is unfinished: continuations can leave it."""
+TERMINAL = 1
+"""Kind of a state that ends a rollout: its returns count."""
+TRUNCATED = 2
+"""Kind of a state where a rollout was cut without an outcome."""
 ASKED, FOLDED = 1, 2
 """Of a folding context: the policy is asked for a summary here; the chat was folded here."""
 

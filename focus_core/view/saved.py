@@ -6,11 +6,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
+from focus_core.collect import Collection
 from focus_core.errors import DataError
+from focus_core.utils.files import write_atomically
 from focus_core.utils.plain_json import loads, to_json
 from focus_core.view.checks import (
     Column,
@@ -24,10 +26,7 @@ from focus_core.view.checks import (
 )
 from focus_core.view.pieces import Pieces
 
-if TYPE_CHECKING:
-    from focus_core.collect import Collection
-
-__all__ = ["SCHEMA", "SavedFailure", "SavedState", "SavedTree", "read_tree"]
+__all__ = ["SCHEMA", "SavedFailure", "SavedState", "SavedTree", "read_tree", "save_tree"]
 
 SCHEMA = 3
 """Version of the form. Schema 2 did not say where a sequence begins; nothing reads it any more."""
@@ -221,6 +220,24 @@ class SavedTree:
     def to_json(self) -> str:
         """The plain form as one compact line of ASCII."""
         return json.dumps(self.to_dict(), allow_nan=False, separators=(",", ":"))
+
+
+def save_tree(
+    collection: Collection, path: str | Path, decode: Callable[[Sequence[int]], str] | None = None
+) -> None:
+    """Write a prepared collection's tree as ``focus collect`` does, for ``focus view PATH``.
+
+    Args:
+        collection: What was collected; its ``prepare`` has been called.
+        path: A file that appears whole, or stays as it was.
+        decode: From tokens to text; by default the policy's that collected it.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if decode is None:
+        decode = collection.collector.agent.policy.decode
+    write_atomically(Path(path), SavedTree.of(collection, decode).to_json() + "\n")
 
 
 def read_tree(path: Path) -> SavedTree:

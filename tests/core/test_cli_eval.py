@@ -40,12 +40,15 @@ def test_json_is_one_object():
         "mean_return",
         "low",
         "high",
+        "interval",
+        "problems",
         "rollouts",
         "unfinished",
         "failed",
         "tokens",
     ]
-    assert found["rollouts"] == 12
+    assert (found["problems"], found["rollouts"]) == (3, 12)
+    assert found["interval"] == "normal, by problem"
     assert found["failed"] == found["unfinished"] == 0
     assert found["accuracy"] is None, "shares of even tokens are no outcomes"
     assert found["low"] < found["mean_return"] < found["high"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -95,7 +96,7 @@ def test_a_failure_is_no_zero():
     assert "2 failed (first: environment at state 0: RuntimeError" in str(found)
 
 
-def test_an_unfinished_rollout_is_no_zero():
+def test_an_unfinished_rollout_is_not_solved():
     def answer(problem):
         if problem.id == 0:
             return Transition(truncated=True)
@@ -103,8 +104,14 @@ def test_an_unfinished_rollout_is_no_zero():
 
     found = measure(answer)
     assert found.returns == [1.0] * 3
-    assert found.unfinished == 1
-    assert "1 unfinished" in str(found)
+    assert (found.unfinished, found.rollouts, found.accuracy) == (1, 4, 0.75)
+    assert "n=4), 1 unfinished, counted as not solved" in str(found)
+
+
+def test_an_unfinished_rollout_of_other_returns_is_in_no_mean():
+    found = Evaluation([0.5, 0.25], 2, [], 0)
+    assert (found.accuracy, found.rollouts) == (0.375, 2)
+    assert "n=2), 2 unfinished, in no mean" in str(found)
 
 
 def test_without_any_outcome_there_is_no_accuracy():
@@ -196,6 +203,56 @@ def test_other_returns_have_the_normal_interval():
     half = 1.959964 * math.sqrt((0.25 + 0.25) / 3 / 4)
     assert found.interval == pytest.approx((0.5 - half, 0.5 + half), abs=1e-6)
     assert Evaluation([0.5], 0, [], 0).interval == (-math.inf, math.inf)
+
+
+def test_rollouts_of_one_problem_are_not_independent():
+    """Against resampling problems, as a reader would check it."""
+    random.seed(1)
+    problems = [([float(random.random() < p) for _ in range(12)], 0) for p in [0.0, 0.1, 0.9] * 16]
+    returns = [value for found, _ in problems for value in found]
+    found = Evaluation(returns, 0, [], 0, problems=problems)
+    means = sorted(
+        sum(sum(scores) for scores, _ in random.choices(problems, k=48)) / (48 * 12)
+        for _ in range(4000)
+    )
+    assert found.interval == pytest.approx((means[100], means[3900]), abs=0.012)
+    assert found.method == "Wilson, by problem"
+    assert ", Wilson, by problem)" in str(found)
+    naive = Evaluation(returns, 0, [], 0).interval
+    assert found.interval[1] - found.interval[0] > 2.5 * (naive[1] - naive[0])
+
+
+def test_problems_that_agree_with_themselves_count_once_each():
+    """The interval is that of a rollout each, whatever their number."""
+    same = [([float(k < 6)] * 10, 0) for k in range(20)]
+    many = Evaluation([v for found, _ in same for v in found], 0, [], 0, problems=same)
+    once = Evaluation([found[0] for found, _ in same], 0, [], 0)
+    assert many.interval == pytest.approx(once.interval, abs=0.01)
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_without_a_difference_the_interval_is_of_as_many_rollouts_as_problems(score):
+    alike = [([score] * 5, 0)] * 8
+    found = Evaluation([score] * 40, 0, [], 0, problems=alike)
+    assert found.interval == Evaluation([score] * 8, 0, [], 0).interval
+
+
+def test_other_returns_by_problem():
+    problems = [([0.2, 0.4], 0), ([0.6, 0.8], 0), ([0.1, 0.3], 0)]
+    found = Evaluation([v for some, _ in problems for v in some], 0, [], 0, problems=problems)
+    middle, sums = 0.4, [0.6, 1.4, 0.4]
+    half = 1.959964 * math.sqrt(3 / 2 * sum((s - 2 * middle) ** 2 for s in sums)) / 6
+    assert found.interval == pytest.approx((middle - half, middle + half), abs=1e-6)
+    assert found.method == "normal, by problem"
+    one = Evaluation([0.5, 0.6], 0, [], 0, problems=[([0.5, 0.6], 0)])
+    assert one.interval == (-math.inf, math.inf)
+
+
+def test_unfinished_rollouts_belong_to_their_problem():
+    problems = [([1.0, 1.0], 2), ([0.0], 0), ([], 3)]
+    found = Evaluation([1.0, 1.0, 0.0], 5, [], 0, problems=problems)
+    assert found.scores == [[1.0, 1.0, 0.0, 0.0], [0.0], [0.0, 0.0, 0.0]]
+    assert found.accuracy == 0.25
 
 
 @given(st.integers(0, 200), st.integers(1, 200), st.sampled_from([0.5, 0.9, 0.95, 0.99]))

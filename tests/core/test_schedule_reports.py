@@ -1,9 +1,23 @@
 """What a run measures, saves and tells."""
 
+import asyncio
+
 import pytest
 
-from focus_core import Limits, StepReport
+from focus_core import (
+    Agent,
+    Collector,
+    Critic,
+    Independent,
+    Limits,
+    Problem,
+    RefinedTd,
+    ReplyEnv,
+    StepReport,
+    run_schedule,
+)
 from focus_core.plugins.observers import Observers
+from focus_core.testing import RecordingTrainer
 from tests.core.schedule_kit import World, constant, trees
 
 # Evaluation and checkpoints -------------------------------------------------------------------
@@ -150,6 +164,48 @@ def test_reports_carry_the_numbers_of_the_collection():
         "actor_records": 3,
         "trained_tokens": 6,
         "return_mean": 1.0,
+        "signal_share": 0.0,
         "loss": 0.5,
     }
     assert {name: report.metrics[name] for name in numbers} == numbers
+
+
+class Sums(ReplyEnv):
+    """Gives the rewards of its problem's metadata, one rollout after another."""
+
+    async def grade(self, text):
+        return self.rewards.pop(0)
+
+
+def train_on(rewards, critic):
+    """One update on a tree for each list of rewards, a reward a rollout."""
+
+    def collector_for(policy, problem):
+        env = Sums(policy.decode, max_tokens=4)
+        env.rewards = list(problem.metadata["rewards"])
+        search = Independent(len(env.rewards))
+        return Collector(Agent(policy, env), critic=critic, search=search, recipe=RefinedTd())
+
+    async def main():
+        problems = [Problem("1", metadata={"rewards": each}) for each in rewards]
+        async with RecordingTrainer() as trainer:
+            return await run_schedule(
+                trainer, problems, collector_for, steps=1, problems_per_step=len(rewards)
+            )
+
+    (report,) = asyncio.run(main())
+    return report.metrics
+
+
+def test_reports_say_how_many_problems_tell_replies_apart():
+    rewards = [[1.0, 0.0], [1.0, 1.0], [0.1 + 0.2, 0.3], [0.5, 0.25]]
+    assert train_on(rewards, Critic.constant(0.5))["signal_share"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected", "warned"),
+    [([[0.0, 0.0]], 0.5, True), ([[0.0, 0.0]], 0.0, False), ([[0.0, 0.0], [1.0, 0.0]], 0.5, False)],
+)
+def test_a_batch_without_any_reward_that_trains_is_warned_of(rewards, expected, warned, caplog):
+    train_on(rewards, Critic.constant(expected))
+    assert ("batch 0: no rollout got any reward" in caplog.text) == warned

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from focus_core import DataError
+from focus_core import DataError, save_tree
 from focus_core.testing import CountdownEnv
 from focus_core.view import SavedTree, read_tree
 from tests.view.view_kit import collected, saved
@@ -19,6 +19,14 @@ def test_what_is_read_is_what_was_saved(tree, tmp_path):
     assert again.to_json() == tree.to_json()
     assert tree.to_json().isascii()
     assert "\n" not in tree.to_json()
+
+
+def test_a_script_saves_a_tree_as_the_command_does(tmp_path):
+    collection, policy = collected(budget=20, warmup=8)
+    save_tree(collection, tmp_path / "tree-0.json")
+    assert read_tree(tmp_path / "tree-0.json") == SavedTree.of(collection, policy.decode)
+    save_tree(collection, str(tmp_path / "other.json"), decode=lambda tokens: "?" * len(tokens))
+    assert set("".join(read_tree(tmp_path / "other.json").nodes[-1].pieces)) <= {"?"}
 
 
 def test_the_numbers_are_the_collections():
