@@ -15,6 +15,8 @@ from focus_adapter_tinker.loopback import Loopback
 from focus_task_arithmetic import ArithmeticTask
 from tinker_cookbook.rl import train
 
+from tests.adapters.sessions_kit import ending_sessions
+
 
 @pytest.fixture(scope="module")
 def server():
@@ -24,11 +26,12 @@ def server():
 
 @pytest.fixture
 def calm(monkeypatch):
-    """A key of the form the SDK wants, and the cookbook's loggers left as they were."""
+    """A key of the form the SDK wants; loggers left as they were, and no session open."""
     monkeypatch.setenv("TINKER_API_KEY", "tml-loopback")
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    yield
+    with ending_sessions():
+        yield
     for handler in [h for h in root.handlers if h not in handlers]:
         root.removeHandler(handler)
         handler.close()

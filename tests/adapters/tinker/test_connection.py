@@ -8,12 +8,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 from focus_adapter_tinker import TinkerTrainer, connection
 from focus_adapter_tinker import trainer as trainer_module
 
 from focus_core import TrainerError, UsageError
+from tests.adapters.tinker.fault_kit import hurried_sdk
 from tests.adapters.tinker.sdk_kit import ENDS_SESSIONS
 from tests.core.cli_kit import invoke
 
@@ -217,6 +219,29 @@ def test_a_session_s_end_that_is_not_heard_says_why(server, monkeypatch, caplog)
         server.heal()
     (line,) = [r.getMessage() for r in caplog.records if r.name.endswith("trainer")]
     assert line == "Tinker was not told that the session ended: no answer within 0.3 s"
+
+
+@pytest.mark.skipif(not ENDS_SESSIONS, reason="this SDK has no ServiceClient.close")
+def test_a_session_whose_end_is_not_heard_has_no_more_heartbeats(server, monkeypatch):
+    hurried_sdk(monkeypatch, longest=10.0)  # 50 a second
+    monkeypatch.setattr(trainer_module, "_CLOSING", 0.3)
+
+    def beats():
+        return server.stats()["routes"].get("session_heartbeat", 0)
+
+    def quiet():
+        last = beats()
+        time.sleep(0.5)
+        return beats() == last
+
+    before = beats()
+    server.inject("finish:1-=500")
+    try:
+        open_and_leave(base_url=server.base_url)
+        assert beats() > before
+        assert any(quiet() for _ in range(10))
+    finally:
+        server.heal()
 
 
 def test_a_context_s_length_that_is_not_told_is_warned_of(server, caplog):
