@@ -319,8 +319,8 @@ MUTATIONS = (
     ),
     Mutation(
         f"{TINKER}/policy.py",
-        "stop=sorted({*self.end_tokens, *params.stop}),",
-        "stop=sorted({*params.stop}),",
+        "stop=stop_ids(params, self.end_tokens),",
+        "stop=stop_ids(params, ()),",
         "the server does not stop at the end of a turn",
         "adapters/tinker/test_policy.py",
     ),
