@@ -287,7 +287,7 @@ MUTATIONS = (
         "(len(groups[-1]) + 1) * width[groups[-1][0]] <= max_tokens",
         "len(groups[-1]) * width[groups[-1][0]] <= max_tokens",
         "micro-batches hold a row too many",
-        "adapters/local/test_learner.py",
+        "adapters/local/test_items.py",
     ),
     Mutation(
         f"{LOCAL}/learner.py",
