@@ -117,13 +117,19 @@ def healed(server):
     server.heal()
 
 
+def but_warnings(err):
+    """Lines besides the warnings of batches without any reward: the tiny policy solves nothing."""
+    warned = re.compile(r"batch \d+: no rollout got any reward")
+    return [line for line in err.splitlines() if not warned.match(line)]
+
+
 def test_a_failure_is_one_line_and_the_session_ends_errored(start, healed):
     healed.inject("forward_backward:1=fail")
     process = start("train_tinker.py", "--steps", 2)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert reports(out.splitlines()) == []
-    (line,) = err.splitlines()
+    (line,) = but_warnings(err)
     assert re.match(r"error: TrainerError: the update of step 0 on batch 0 failed: ", line)
     assert "(no state was saved to go on from)" in line
     if ENDS_SESSIONS:
@@ -135,7 +141,7 @@ def test_an_interrupted_program_ends_its_session_so(start, server):
     assert json.loads(process.stdout.readline())["batch"] == 0
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
-    assert (process.returncode, err) == (130, "interrupted\n")
+    assert (process.returncode, but_warnings(err)) == (130, ["interrupted"])
     if ENDS_SESSIONS:
         assert statuses(server)[-1] == "interrupted"
 
