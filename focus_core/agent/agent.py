@@ -34,6 +34,9 @@ from focus_core.tree.tree import ASKED, FOLDED
 
 __all__ = ["Agent", "NextPrompt", "Spoken", "call_plain"]
 
+_REPLIES = 64
+"""In a rollout, unless an agent says how many transitions."""
+
 _BREATH = 32768
 """Tokens to check without a pause: about a millisecond's work."""
 
@@ -125,7 +128,8 @@ class Agent:
         sampling: How to sample; ``max_tokens`` bounds each transition as the context does.
         execution: Where the environment's blocking work runs; by default a thread pool that the
             collector opens and closes.
-        max_transitions: A rollout longer than this is cut at a non-terminal state.
+        max_transitions: A rollout of so many is cut, without an outcome. ``None``: of
+            ``transition_limit``, which ends no reply that its ``max_tokens`` allows.
     """
 
     policy: Policy
@@ -134,7 +138,11 @@ class Agent:
     context: Context = attrs.field(factory=Segments, kw_only=True)
     sampling: SamplingParams = attrs.field(factory=SamplingParams, kw_only=True)
     execution: Execution | None = attrs.field(default=None, kw_only=True)
-    max_transitions: int = attrs.field(default=64, kw_only=True, validator=attrs.validators.ge(1))
+    max_transitions: int | None = attrs.field(
+        default=None,
+        kw_only=True,
+        validator=attrs.validators.optional(attrs.validators.ge(1)),
+    )
     _request_tokens: int = attrs.field(default=0, init=False)
     _last_params: tuple[Any, SamplingParams] = attrs.field(
         default=(None, SamplingParams()), init=False
@@ -148,6 +156,22 @@ class Agent:
             and hasattr(self.env, "snapshot")
             and hasattr(self.env, "restore")
         )
+
+    @property
+    def transition_limit(self) -> int:
+        """Transitions at which a rollout is cut, so that an endless one ends.
+
+        ``max_transitions``, or by default as many as 64 whole replies take: ``64 * ceil(M / T)``,
+        at least ``M``, where a reply has at most ``M`` tokens (the environment's ``max_tokens``,
+        or without it the sampling's) and a transition ``T``.
+        """
+        if self.max_transitions is not None:
+            return self.max_transitions
+        reply = getattr(self.env, "max_tokens", None)
+        if not isinstance(reply, int) or reply < 1:
+            reply = self.sampling.max_tokens
+        pieces = math.ceil(reply / self.context.transition_tokens(self.sampling))
+        return max(_REPLIES * pieces, reply)
 
     def new_env(self, execution: Execution, workspace: Workspace | None) -> Any:
         """This continuation's own copy of the environment, not yet reset or restored."""

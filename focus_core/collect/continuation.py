@@ -96,6 +96,7 @@ class Continuations:
         self._metrics = metrics
         self._predictions = predictions
         self._forkable = agent.forkable
+        self._most = agent.transition_limit
         self._takes_prefix = bool(getattr(agent.policy, "takes_prefix", False))
         self.samples_together = _samples_together(agent.policy)
         self.chunks: dict[Any, Any] = {}
@@ -198,7 +199,7 @@ class Continuations:
             turn=[*tree.open_turn(parent), *said],
             prefix=prefix,
             turns=tree.turns(parent),
-            last=transition.truncated or tree.depth[parent] + 1 >= agent.max_transitions,
+            last=transition.truncated or tree.depth[parent] + 1 >= self._most,
             execution=self._execution,
         )
         return None if view.tokens is prefix else view
@@ -233,7 +234,7 @@ class Continuations:
             kind = TERMINAL
         else:
             room = agent.room(length, fold=fold == ASKED)
-            over = tree.depth[parent] + 1 >= agent.max_transitions or not room
+            over = tree.depth[parent] + 1 >= self._most or not room
             kind = TRUNCATED if transition.truncated or over else OPEN
         node = tree.add(
             parent,

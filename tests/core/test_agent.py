@@ -410,6 +410,46 @@ def test_the_agents_limit_cuts_at_a_state_the_critic_values(collect, scripted):
     assert collection.values.refined[3] == 0.25
 
 
+@pytest.mark.parametrize(
+    ("reply", "segment", "limit"),
+    [(2048, 24, 64 * 86), (80, 16, 320), (80, 256, 80), (1, 1, 64), (300, 256, 300)],
+)
+def test_the_limit_follows_from_what_a_reply_may_have(scripted, reply, segment, limit):
+    agent = Agent(scripted(), ReplyEnv(str, reply), context=Segments(segment))
+    assert agent.transition_limit == limit
+    agent.max_transitions = 5
+    assert agent.transition_limit == 5
+
+
+def test_without_a_limit_of_the_environment_sampling_says_how_long_a_reply_is(scripted):
+    sampling = SamplingParams(max_tokens=100)
+    agent = Agent(scripted(), CountdownEnv(), context=Segments(10), sampling=sampling)
+    assert agent.transition_limit == 640
+    agent.context = Turns(50)
+    assert agent.transition_limit == 128
+
+
+@pytest.mark.parametrize("said", [1, 3])
+def test_no_limit_ends_a_reply_that_max_tokens_allows(collect, said):
+    """Not even where the policy says less in a request than it was allowed."""
+
+    class Terse(RandomPolicy):
+        async def generate(self, tokens, params, n=1):
+            return [Generation([4] * said, [-1.0] * said, "length")] * n
+
+    class Long(ReplyEnv):
+        async def grade(self, text):
+            return 1.0
+
+    policy = Terse()
+    agent = Agent(policy, Long(policy.decode, 300), context=Segments(3))
+    collector = Collector(agent, critic=Critic.constant(0.5), search=Independent(1))
+    collection = collect(collector)
+    assert collection.counts["truncated"] == 0
+    assert collection.counts["transitions"] == 300 // said
+    assert collection.returns == [1.0]
+
+
 def test_a_full_context_cuts_as_well(collect, scripted):
     policy = scripted([4, 4], [4])
     policy.context_length = 5

@@ -137,7 +137,8 @@ def test_options_decide_what_is_collected():
 
     assert agent(max_tokens=9).context == Segments(256)
     assert agent(max_tokens=9, segment_tokens=None).context == Turns(9)
-    assert agent(max_transitions=3).max_transitions == 3
+    assert agent(max_transitions=3).transition_limit == 3
+    assert agent(max_tokens=9, segment_tokens=2).transition_limit == 64 * 5
     collector = from_cookbook(TalkGroup(), branch=False).collector_for(policy, problem)
     assert (collector.search, collector.recipe) == (Independent(8), GroupCentered())
     assert not collector.agent.forkable

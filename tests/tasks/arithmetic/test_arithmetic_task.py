@@ -130,7 +130,14 @@ def test_a_label_that_is_no_integer_is_refused(label):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("levels", ()), ("levels", (1, 77)), ("count", 0), ("critic", 1.5), ("max_tokens", 0)],
+    [
+        ("levels", ()),
+        ("levels", (1, 77)),
+        ("count", 0),
+        ("critic", 1.5),
+        ("max_tokens", 0),
+        ("max_transitions", 0),
+    ],
 )
 def test_options_are_checked(option, value):
     with pytest.raises(ValueError, match=option):
@@ -141,6 +148,8 @@ def test_options_come_from_the_command_line():
     task = build(ArithmeticTask, {"levels": "2,3", "critic": "0.5"}, "task")
     assert task == attrs.evolve(ArithmeticTask(), levels=(2, 3), critic=0.5)
     assert build(ArithmeticTask, {"levels": "7"}, "task").levels == (7,)
+    cut = build(ArithmeticTask, {"max_transitions": "3"}, "task")
+    assert cut.collector_for(BoxingPolicy(), Problem("p", "1")).agent.transition_limit == 3
 
 
 def test_the_plugin_is_light_and_registers_the_task():

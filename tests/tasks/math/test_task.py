@@ -13,7 +13,7 @@ import pytest
 from focus_task_math import MathEnv, MathTask, load_problems
 from focus_task_math.task import SAMPLE
 
-from focus_core import GradingError, PreparedPrompt, Problem, Reply, Task, UsageError
+from focus_core import GradingError, Independent, PreparedPrompt, Problem, Reply, Task, UsageError
 from focus_core.testing.fakes import RandomPolicy
 
 DISTRIBUTION = Path(__file__).parents[3] / "tasks/math"
@@ -113,7 +113,22 @@ def test_a_label_that_is_no_text_is_refused(label):
         MathTask().collector_for(BoxingPolicy(), Problem("p", label))
 
 
-@pytest.mark.parametrize("option", ["segment_tokens", "max_tokens", "timeout"])
+@pytest.mark.parametrize("most", [None, 70])
+def test_a_reply_is_as_long_as_max_tokens_or_max_transitions_say(most):
+    problem = Problem("How many?", r"$\boxed{90}$", id="q")
+    task = MathTask(segment_tokens=1, max_tokens=90, max_transitions=most)
+    made = attrs.evolve(task.collector_for(BoxingPolicy(end=0.0), problem), search=Independent(1))
+
+    async def main():
+        async with made as collector:
+            return await collector.collect(problem, key=(1,))
+
+    collection = asyncio.run(main())
+    assert collection.returns == ([1.0] if most is None else [])
+    assert collection.counts["truncated"] == (0 if most is None else 1)
+
+
+@pytest.mark.parametrize("option", ["segment_tokens", "max_tokens", "timeout", "max_transitions"])
 def test_options_are_checked(option):
     with pytest.raises(ValueError, match=option):
         MathTask(**{option: 0})

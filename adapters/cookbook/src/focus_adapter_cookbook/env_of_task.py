@@ -118,13 +118,13 @@ class FocusEnv(Env):  # type: ignore[misc]  # untyped where the SDK is not insta
             turn=[*self._turn, *whole[len(self._prompt) :]],
             prefix=whole,
             turns=self._turns,
-            last=transition.truncated or self._taken >= agent.max_transitions,
+            last=transition.truncated or self._taken >= agent.transition_limit,
             execution=self.execution,
         )
 
     def _cut(self, transition: Transition) -> StopReason | None:
         """Why a rollout is over that its environment has not ended."""
-        if transition.truncated or self._taken >= self.agent.max_transitions:
+        if transition.truncated or self._taken >= self.agent.transition_limit:
             return StopReason.MAX_TURNS
         if not self.agent.room(len(self._prompt), fold=self._fold == ASKED):
             return StopReason.CONTEXT_OVERFLOW

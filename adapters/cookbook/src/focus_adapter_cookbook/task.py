@@ -62,7 +62,8 @@ class CookbookTask:
         max_tokens: Length limit of an action, in tokens.
         segment_tokens: Tokens of a transition, each of whose ends is a state to branch from;
             ``None``: an action is one transition, and only the ends of actions are branched.
-        max_transitions: A rollout longer than this is cut.
+        max_transitions: A rollout of so many is cut, without an outcome; by default as many as 64
+            whole actions take.
         critic: What the constant critic predicts for an unfinished rollout.
         branch: Whether states are branched, by replaying their actions. Without, a group's
             rollouts are independent and their returns compared.
@@ -74,7 +75,9 @@ class CookbookTask:
     options: dict[str, Any] = attrs.field(factory=dict)
     max_tokens: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
     segment_tokens: int | None = attrs.field(default=256)
-    max_transitions: int = attrs.field(default=64, validator=attrs.validators.ge(1))
+    max_transitions: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
+    )
     critic: float = 0.5
     branch: bool = True
     copy_env: Callable[[Any], Any] | None = None

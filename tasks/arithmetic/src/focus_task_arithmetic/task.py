@@ -59,6 +59,8 @@ class ArithmeticTask:
         segment_tokens: Tokens of a transition; each segment's end is a state to branch from.
         max_tokens: Length limit of a reply.
         critic: What the constant critic predicts for an unfinished reply.
+        max_transitions: A reply of so many segments is cut there: not graded, without an outcome.
+            By default none is that ``max_tokens`` allows.
     """
 
     levels: tuple[int, ...] = attrs.field(default=(3, 4, 5), converter=tuple)
@@ -68,6 +70,9 @@ class ArithmeticTask:
     max_tokens: int = attrs.field(default=80, validator=attrs.validators.ge(1))
     critic: float = attrs.field(
         default=0.3, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)]
+    )
+    max_transitions: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
     )
 
     name: ClassVar[str] = "arithmetic"
@@ -115,6 +120,7 @@ class ArithmeticTask:
             policy,
             ArithmeticEnv(answer, policy.decode, self.max_tokens),
             context=Segments(self.segment_tokens),
+            max_transitions=self.max_transitions,
         )
         return Collector(
             agent,

@@ -81,6 +81,8 @@ class MathTask:
             transitions reaches the end of a reply whatever the segment.
         system_prompt: What the policy is told before the problem.
         timeout: Limit of a verdict, in seconds.
+        max_transitions: A reply of so many segments is cut there: not graded, without an outcome.
+            By default none is that ``max_tokens`` allows.
     """
 
     segment_tokens: int = attrs.field(default=256, validator=attrs.validators.ge(1))
@@ -89,6 +91,9 @@ class MathTask:
         "Solve the problem step by step. Put the final answer, and nothing else, in \\boxed{}."
     )
     timeout: float = attrs.field(default=DEFAULT_TIMEOUT, validator=attrs.validators.gt(0))
+    max_transitions: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
+    )
 
     name: ClassVar[str] = "math"
 
@@ -116,6 +121,7 @@ class MathTask:
             MathEnv(problem.label, policy.decode, self.max_tokens, self.timeout),
             system_prompt=self.system_prompt,
             context=Segments(self.segment_tokens),
+            max_transitions=self.max_transitions,
         )
         return Collector(
             agent,
