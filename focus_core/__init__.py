@@ -82,9 +82,12 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "plugins.specs": (
         "CommandSpec",
         "ConverterSpec",
+        "CriticSpec",
         "LaneSpec",
         "ObserverSpec",
+        "RecipeSpec",
         "SandboxSpec",
+        "SearchSpec",
         "TaskSpec",
         "TrainerSpec",
     ),

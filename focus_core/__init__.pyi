@@ -124,6 +124,9 @@ from focus_core.tree.rollout import Rollout as Rollout
 from focus_core.tree.rollout import Turn as Turn
 
 __version__: str
+from focus_core.plugins.specs import CriticSpec as CriticSpec
+from focus_core.plugins.specs import RecipeSpec as RecipeSpec
+from focus_core.plugins.specs import SearchSpec as SearchSpec
 from focus_core.tree import OPEN as OPEN
 from focus_core.tree import TERMINAL as TERMINAL
 from focus_core.tree import TRUNCATED as TRUNCATED

@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from focus_core.plugins.specs import (
         CommandSpec,
         ConverterSpec,
+        CriticSpec,
         LaneSpec,
         ObserverSpec,
+        RecipeSpec,
         SandboxSpec,
+        SearchSpec,
         TaskSpec,
         TrainerSpec,
     )
@@ -67,6 +70,21 @@ class Hooks:
     @hookspec
     def focus_trainers(self) -> Sequence[TrainerSpec]:
         """Trainers this plug-in offers."""
+        raise NotImplementedError
+
+    @hookspec
+    def focus_searches(self) -> Sequence[SearchSpec]:
+        """Searches this plug-in offers: where a tree's budget is spent."""
+        raise NotImplementedError
+
+    @hookspec
+    def focus_recipes(self) -> Sequence[RecipeSpec]:
+        """Recipes this plug-in offers: what an edge is worth."""
+        raise NotImplementedError
+
+    @hookspec
+    def focus_critics(self) -> Sequence[CriticSpec]:
+        """Critics this plug-in offers: what predicts the value of a state."""
         raise NotImplementedError
 
     @hookspec

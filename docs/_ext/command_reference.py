@@ -112,15 +112,11 @@ class Options(SphinxDirective):
 
 def _factories() -> Iterator[tuple[str, str, Any]]:
     from focus_core.plugins.manager import load
-    from focus_core.run.prepare import RECIPES, SEARCHES
 
-    for section, known in (("search", SEARCHES), ("recipe", RECIPES)):
-        for name, factory in known.items():
-            yield section, name, factory
     plugins = load()
-    for kind in ("task", "trainer"):
+    for kind in ("search", "recipe", "critic", "task", "trainer"):
         for name, (spec, owner) in plugins.specs(kind).items():
-            if owner.startswith(("focus-task-", "focus-adapter-")):
+            if owner.startswith(("focus-core", "focus-task-", "focus-adapter-")):
                 yield kind, name, spec.load()
 
 

@@ -29,23 +29,53 @@ ProblemsOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--problems", help="File or other source of problems, as the task takes it."),
 ]
+_NAMED = "A name that 'focus plugins' lists, or MODULE:CLASS.  [default: the task's]"
 SearchOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(
-        "--search",
-        help="selective, independent, fifo, best-first or token-entropy.  [default: the task's]",
-    ),
+    typer.Option("--search", help=f"Where to spend. {_NAMED}"),
 ]
 RecipeOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--recipe", help="direct, refined or group.  [default: the task's]"),
+    typer.Option("--recipe", help=f"What an edge is worth. {_NAMED}"),
+]
+CriticOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--critic", help=f"What predicts unfinished states. {_NAMED}"),
+]
+
+
+def finite(value: float | None) -> float | None:
+    """An option's number, which Typer's ranges let be NaN."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
+
+
+GammaOption = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        "--gamma",
+        min=0.0,
+        max=1.0,
+        callback=finite,
+        help="Discount per transition.  [default: the task's]",
+    ),
+]
+KappaOption = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        "--kappa",
+        min=0.0,
+        callback=finite,
+        help="Weight of a prediction, in branches.  [default: the task's]",
+    ),
 ]
 SetOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(
         "--set",
         metavar="SECTION.NAME=VALUE",
-        help="Any option of the task, search, recipe or trainer; repeatable.",
+        help="Any option of the task, search, recipe, critic or trainer; repeatable.",
     ),
 ]
 SeedOption = Annotated[
@@ -58,13 +88,6 @@ SeedOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object a line on stdout, the rest on stderr.")
 ]
-
-
-def finite(value: float | None) -> float | None:
-    """An option's number, which Typer's ranges let be NaN."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a finite number")
-    return value
 
 
 def checkpoint_of(name: str) -> str:

@@ -26,11 +26,16 @@ __all__ = ["check"]
 
 def check(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="task, policy, trainer, lane or observer.")
+        str,
+        typer.Argument(
+            metavar="KIND", help="task, policy, trainer, search, recipe, critic, lane or observer."
+        ),
     ],
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="Its name; a policy goes by its trainer's."),
+        typer.Argument(
+            metavar="NAME", help="Its name, or MODULE:CLASS; a policy goes by its trainer's."
+        ),
     ],
     problems: ProblemsOption = None,
     model: ModelOption = None,
@@ -49,10 +54,11 @@ def check(
     import sys
 
     from focus_core.errors import UsageError
+    from focus_core.run.config import SECTIONS
     from focus_core.testing.base import check as run_contracts
     from focus_core.testing.installed import contracts_of
 
-    section = "task" if kind == "task" else "trainer"
+    section = kind if kind in SECTIONS else "trainer"
     given = settings(set_, model=model)
     if stray := sorted(set(given) - {section}):
         raise UsageError(f"--set {stray[0]}.*: a {kind} is checked with its own options only")

@@ -9,7 +9,10 @@ from typing import Annotated, Any, Optional
 import typer
 
 from focus_core.cli._common import (
+    CriticOption,
+    GammaOption,
     JsonOption,
+    KappaOption,
     ModelOption,
     ProblemsOption,
     RecipeOption,
@@ -40,6 +43,9 @@ def collect(
     count: Annotated[int, typer.Option("--count", min=1, help="Problems to collect.")] = 1,
     search: SearchOption = None,
     recipe: RecipeOption = None,
+    critic: CriticOption = None,
+    gamma: GammaOption = None,
+    kappa: KappaOption = None,
     merge: Annotated[
         bool, typer.Option("--merge/--per-edge", help="One actor record per path, or per edge.")
     ] = False,
@@ -70,6 +76,9 @@ def collect(
         problems=problems,
         search=search,
         recipe=recipe,
+        critic=critic,
+        gamma=gamma,
+        kappa=kappa,
         allow_partial=allow_partial,
         merge=merge,
         seed=seed,
@@ -90,6 +99,7 @@ def collect(
             raise UsageError(
                 f"--output {output} holds a collection already; name another directory"
             )
-        run(collect_to(output, prepared, first=first, count=count, json=json))
+        collecting = collect_to(output, prepared, first=first, count=count, json=json)
+        run(prepared.closing(collecting))
     finally:
         os.close(held)

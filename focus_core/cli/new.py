@@ -18,6 +18,9 @@ __all__ = ["new"]
 _KINDS: Mapping[str, tuple[str, str]] = {
     "task": ("task", "FOCUS task: spell a word backwards."),
     "adapter": ("trainer", "FOCUS trainer: a softmax over bytes, given the byte before."),
+    "search": ("search", "FOCUS search: where fewest continuations have been."),
+    "recipe": ("recipe", "FOCUS recipe: a return less the mean of its tree."),
+    "critic": ("critic", "FOCUS critic: less is expected of longer texts."),
     "lane": ("lane", "FOCUS lane: the best rollout of each tree."),
     "observer": ("observer", "FOCUS observer: the return of each step, in a log file."),
 }
@@ -28,7 +31,12 @@ _LONGEST = 24
 
 
 def new(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="task, adapter, lane or observer.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="task, adapter, search, recipe, critic, lane or observer."
+        ),
+    ],
     name: Annotated[
         str,
         typer.Argument(
@@ -40,7 +48,7 @@ def new(
         typer.Option("--directory", help="Where to write it, if not in ./focus-KIND-NAME."),
     ] = None,
 ) -> None:
-    """Write a distribution that works: a small task, adapter, lane or observer to change.
+    """Write a distribution that works: a small task, adapter, search, ... to change.
 
     It passes 'focus check' and its own tests as it is.
     """

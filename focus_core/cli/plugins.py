@@ -8,11 +8,14 @@ from focus_core.cli._common import JsonOption
 
 __all__ = ["plugins"]
 
-KINDS = ("task", "trainer", "lane", "converter", "observer", "sandbox", "command")
+KINDS = (
+    *("task", "trainer", "search", "recipe", "critic"),
+    *("lane", "converter", "observer", "sandbox", "command"),
+)
 
 
 def plugins(json: JsonOption = False) -> None:
-    """List what plug-ins offer: tasks, trainers, lanes, converters, commands and more."""
+    """List what plug-ins offer: tasks, trainers, searches, recipes, critics, lanes and more."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -12,7 +12,10 @@ from typing import Annotated, Any, Optional
 import typer
 
 from focus_core.cli._common import (
+    CriticOption,
+    GammaOption,
     JsonOption,
+    KappaOption,
     ModelOption,
     ProblemsOption,
     RecipeOption,
@@ -91,6 +94,9 @@ def train(
     ] = None,
     search: SearchOption = None,
     recipe: RecipeOption = None,
+    critic: CriticOption = None,
+    gamma: GammaOption = None,
+    kappa: KappaOption = None,
     run_dir: Annotated[
         Optional[Path],
         typer.Option("--run-dir", help="Directory of this run.  [default: a new one in runs/]"),
@@ -116,6 +122,13 @@ def train(
         typer.Option(
             "--lane",
             help="A plug-in's lane to keep in the run's directory; repeatable.  [default: all]",
+        ),
+    ] = None,
+    observer: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--observer",
+            help="An observer to tell, by name or MODULE:CLASS; repeatable.  [default: all]",
         ),
     ] = None,
     eval_every: Annotated[
@@ -210,6 +223,10 @@ def train(
         "problems_per_step": problems_per_step,
         "search": search,
         "recipe": recipe,
+        "critic": critic,
+        "gamma": gamma,
+        "kappa": kappa,
+        "observers": observer,
         "record": str(record.absolute()) if record else None,
         "replay": str(replay.absolute()) if replay else None,
         "critic_output": critic_output,
@@ -260,7 +277,7 @@ def _train(
     from focus_core.plugins.observers import Observers
     from focus_core.run.config import RunConfig
     from focus_core.run.directory import RunDirectory
-    from focus_core.run.prepare import prepare, prepare_replay
+    from focus_core.run.prepare import observers_of, prepare, prepare_replay
     from focus_core.run.recording import Recording
     from focus_core.run.replay import check_steps, replayed
     from focus_core.run.session import train
@@ -314,12 +331,14 @@ def _train(
             directory.configure(attrs.evolve(config, steps=start.batch + config.steps))
         print(f"run directory: {path}", file=out)
         observers = Observers(
-            [display(out), *(spec.load()() for spec, _ in plugins.specs("observer").values())],
+            [display(out), *observers_of(plugins, config)],
             required=[Keeper(directory), *([JsonLines(sys.stdout)] if json else [])],
         )
         try:
             reports = run(
-                train(prepared, directory, start=start, observers=observers, recorder=recorder)
+                prepared.closing(
+                    train(prepared, directory, start=start, observers=observers, recorder=recorder)
+                )
             )
         except BaseException:
             if not dry_run:

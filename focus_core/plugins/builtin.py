@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from focus_core.hookspecs import hookimpl
-from focus_core.plugins.specs import ConverterSpec, LaneSpec, TrainerSpec
+from focus_core.plugins.specs import (
+    ConverterSpec,
+    CriticSpec,
+    LaneSpec,
+    RecipeSpec,
+    SearchSpec,
+    TrainerSpec,
+)
 
 if TYPE_CHECKING:
     from focus_core.lanes import Lane
@@ -26,6 +33,46 @@ def _critic() -> Lane:
     from focus_core.lanes import CRITIC
 
     return CRITIC
+
+
+@hookimpl
+def focus_searches() -> Sequence[SearchSpec]:
+    """Ours; the first is what a ``Collector`` takes by default."""
+    here = "focus_core.search"
+    return [
+        SearchSpec("selective", "where the critic's error falls most", f"{here}:Selective"),
+        SearchSpec("independent", "whole rollouts from the root", f"{here}:Independent"),
+        SearchSpec("fifo", "two branches for each state, oldest first", f"{here}:Fifo"),
+        SearchSpec("best-first", "the highest prediction first", f"{here}:BestFirst"),
+        SearchSpec("token-entropy", "where the policy was least sure", f"{here}:TokenEntropy"),
+    ]
+
+
+@hookimpl
+def focus_recipes() -> Sequence[RecipeSpec]:
+    """Ours; the first is what a ``Collector`` takes by default."""
+    here = "focus_core.recipes"
+    return [
+        RecipeSpec("direct", "temporal difference over backed-up values", f"{here}:DirectBranchTd"),
+        RecipeSpec("refined", "the same over values from whole returns", f"{here}:RefinedTd"),
+        RecipeSpec("group", "a return less its group's mean (GRPO)", f"{here}:GroupCentered"),
+    ]
+
+
+@hookimpl
+def focus_critics() -> Sequence[CriticSpec]:
+    """Ours."""
+    here = "focus_core.critic.named"
+    return [
+        CriticSpec("constant", "the same value everywhere", f"{here}:constant_critic"),
+        CriticSpec(
+            "vllm",
+            "a value model behind vLLM's pooling endpoint",
+            f"{here}:vllm_critic",
+            requires=("httpx",),
+            install="pip install 'focus-core[vllm]'",
+        ),
+    ]
 
 
 @hookimpl

@@ -6,10 +6,11 @@ hook call to stderr.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import sys
 from collections.abc import Mapping
-from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any, cast
@@ -24,9 +25,12 @@ from focus_core.plugins.options import build, closest
 from focus_core.plugins.specs import (
     CommandSpec,
     ConverterSpec,
+    CriticSpec,
     LaneSpec,
     ObserverSpec,
+    RecipeSpec,
     SandboxSpec,
+    SearchSpec,
     Spec,
     TaskSpec,
     TrainerSpec,
@@ -47,6 +51,9 @@ OURS = frozenset(
 _KINDS: Mapping[str, tuple[type[Spec], str]] = {
     "task": (TaskSpec, "focus-task-{}"),
     "trainer": (TrainerSpec, "focus-adapter-{}"),
+    "search": (SearchSpec, "focus-search-{}"),
+    "recipe": (RecipeSpec, "focus-recipe-{}"),
+    "critic": (CriticSpec, "focus-critic-{}"),
     "lane": (LaneSpec, "focus-lane-{}"),
     "converter": (ConverterSpec, "focus-adapter-{}"),
     "observer": (ObserverSpec, "focus-observer-{}"),
@@ -88,6 +95,7 @@ class Plugins:
         self.manager = new_manager()
         self.broken: list[BrokenPlugin] = []
         self._owners: dict[str, str] = {}
+        self._specs: dict[str, Mapping[str, tuple[Spec, str]]] = {}
         self.register(builtin, "focus-core")
 
     def register(self, plugin: object, name: str, owner: str | None = None) -> None:
@@ -116,15 +124,9 @@ class Plugins:
         Raises:
             PluginError: Two plug-ins use one name, or a hook returned something else than specs.
         """
-        return cast("Mapping[str, tuple[Spec, str]]", getattr(self, f"_{_several(kind)}"))
-
-    _tasks = cached_property(lambda self: self._collect("task"))
-    _trainers = cached_property(lambda self: self._collect("trainer"))
-    _lanes = cached_property(lambda self: self._collect("lane"))
-    _converters = cached_property(lambda self: self._collect("converter"))
-    _observers = cached_property(lambda self: self._collect("observer"))
-    _sandboxes = cached_property(lambda self: self._collect("sandbox"))
-    _commands = cached_property(lambda self: self._collect("command"))
+        if kind not in self._specs:
+            self._specs[kind] = self._collect(kind)
+        return self._specs[kind]
 
     def _collect(self, kind: str) -> dict[str, tuple[Spec, str]]:
         kinds, found = _several(kind), dict[str, tuple[Spec, str]]()
@@ -158,10 +160,15 @@ class Plugins:
     def find(self, kind: str, name: str) -> Spec:
         """The spec of that name, checked to be usable.
 
+        ``module:Class`` names one that no plug-in registered, of any module that can be imported,
+        those of the current directory included.
+
         Raises:
             UnknownNameError: There is none; the message says what exists and what to install.
             UsageError: It needs a module that is not installed.
         """
+        if ":" in name:
+            return _unregistered(kind, name)
         known = self.specs(kind)
         if name not in known:
             broken = "".join(f"; {plugin}" for plugin in self.broken if plugin.name == name)
@@ -193,6 +200,35 @@ class Plugins:
         return cast("Trainer", self.manager.hook.focus_open_trainer(spec=spec, config=options))
 
 
+def _unregistered(kind: str, name: str) -> Spec:
+    """The spec of a ``module:Class``.
+
+    Raises:
+        UnknownNameError: There is no such module, or nothing of that name in it.
+    """
+    module, _, member = name.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise PluginError(f"{kind} {name!r}: {_one_line(error)}") from error
+        raise UnknownNameError(
+            f"{kind} {name!r}: there is no module {error.name!r}, installed or in {here}"
+        ) from error
+    except Exception as error:
+        raise PluginError(f"{kind} {name!r} does not import: {_one_line(error)}") from error
+    if not callable(getattr(found, member, None)):
+        raise UnknownNameError(
+            f"{kind} {name!r}: {module} has no class or function "
+            f"{member!r}{closest(member, [n for n in vars(found) if not n.startswith('_')])}"
+        )
+    spec_class, _ = _KINDS[kind]
+    return spec_class(name, f"of {module}", getattr(found, member))
+
+
 def load() -> Plugins:
     """Load the installed plug-ins, a broken one apart."""
     plugins = Plugins()
@@ -218,7 +254,7 @@ def _meant(message: str) -> str:
 
 def _several(kind: str) -> str:
     """The kind's name in hooks."""
-    return f"{kind}es" if kind.endswith("x") else f"{kind}s"
+    return f"{kind}es" if kind.endswith(("x", "ch")) else f"{kind}s"
 
 
 def _owner(point: EntryPoint) -> str:

@@ -13,9 +13,12 @@ from focus_core.errors import PluginError
 __all__ = [
     "CommandSpec",
     "ConverterSpec",
+    "CriticSpec",
     "LaneSpec",
     "ObserverSpec",
+    "RecipeSpec",
     "SandboxSpec",
+    "SearchSpec",
     "Spec",
     "TaskSpec",
     "TrainerSpec",
@@ -74,6 +77,21 @@ class TrainerSpec(Spec):
     """Offers a ``Trainer``. Capabilities: ``merges-spans``, ``tree-attention``, ``resumes``.
 
     One that runs a loop of its own has the capability ``own-loop``, and offers an OwnLoop instead.
+    """
+
+
+class SearchSpec(Spec):
+    """Offers a ``Search``: where to spend, for ``--search NAME``. Parameters are options."""
+
+
+class RecipeSpec(Spec):
+    """Offers a ``Recipe``: what an edge is worth, for ``--recipe NAME``. Parameters are options."""
+
+
+class CriticSpec(Spec):
+    """Offers a ``Critic``, or an object with ``predict(text)``, for ``--critic NAME``.
+
+    It is made once for a run; one that has ``aclose`` is closed at its end.
     """
 
 

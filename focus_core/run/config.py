@@ -17,7 +17,7 @@ __all__ = ["RunConfig", "parse_settings"]
 
 _SECRET = re.compile(r"api_?key|secret|password|credential", re.IGNORECASE)
 _MOST = sys.float_info.max
-SECTIONS = ("task", "search", "recipe", "trainer")
+SECTIONS = ("task", "search", "recipe", "critic", "trainer")
 _SHORT = {"group_size": "recipe"}
 """Options that may be given without their section."""
 
@@ -78,6 +78,10 @@ class RunConfig:
     lanes: Sequence[str] | None = _field("a list of names", _are_texts, None)
     search: str | None = _text(None)
     recipe: str | None = _text(None)
+    critic: str | None = _text(None)
+    gamma: float | None = _number("from 0 to 1", 0.0, 1.0, None)
+    kappa: float | None = _number("above 0 and finite", 1e-9, _MOST, None)
+    observers: Sequence[str] | None = _field("a list of names", _are_texts, None)
     seed: int = _field("an integer", lambda value: type(value) is int, 0)
     deadline: float | None = _number("above 0 and finite", 1e-9, _MOST, None)
     min_abs_advantage: float | None = _number("0 or more and finite", 0.0, _MOST, None)

@@ -27,7 +27,7 @@ def prepare_launch(
         UsageError: As in ``prepare``, or an option that only FOCUS's own loop follows.
         PluginError: What the plug-in makes has no ``launch``.
     """
-    for name in ("record", "replay"):
+    for name in ("record", "replay", "observers"):
         if getattr(config, name) is not None:
             raise UsageError(
                 f"trainer {config.trainer!r} runs its own loop, of which FOCUS sees no batch; "

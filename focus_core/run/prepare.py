@@ -3,51 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import attrs
 
 from focus_core.collect import Collector
+from focus_core.critic import Critic
 from focus_core.errors import PluginError, UnknownNameError, UsageError
 from focus_core.lanes import ACTOR, CRITIC, Lane
 from focus_core.plugins.manager import Plugins
 from focus_core.plugins.options import build, closest, evolve, options_of
 from focus_core.policy import Policy
-from focus_core.recipes import DirectBranchTd, GroupCentered, Recipe, RefinedTd
+from focus_core.recipes import GroupCentered, Recipe
 from focus_core.records import Problem
 from focus_core.run.config import RunConfig
 from focus_core.run.recording import Recording
 from focus_core.schedule.order import Order, Sequential, Shuffled
 from focus_core.schedule.progress import Limits
-from focus_core.search import BestFirst, Fifo, Independent, Search, Selective, TokenEntropy
+from focus_core.search import Independent, Search
 from focus_core.task import CollectorFor, Task, defaults_of
 from focus_core.trainer import Trainer
 
 __all__ = [
     "ORDERS",
-    "RECIPES",
-    "SEARCHES",
     "Prepared",
     "collectors_of",
+    "critic_of",
     "make_task",
+    "observers_of",
     "open_trainer",
     "prepare",
     "prepare_replay",
 ]
 
-SEARCHES: Mapping[str, type[Any]] = {
-    "selective": Selective,
-    "independent": Independent,
-    "fifo": Fifo,
-    "best-first": BestFirst,
-    "token-entropy": TokenEntropy,
-}
-RECIPES: Mapping[str, type[Any]] = {
-    "direct": DirectBranchTd,
-    "refined": RefinedTd,
-    "group": GroupCentered,
-}
+T = TypeVar("T")
+
 ORDERS: Mapping[str, type[Any]] = {"sequential": Sequential, "shuffled": Shuffled}
 
 
@@ -71,6 +62,15 @@ class Prepared:
     order: Order
     lanes: Sequence[Lane] = ()
     replay: Recording | None = None
+    close_critic: Callable[[], Awaitable[None]] | None = None
+
+    async def closing(self, work: Awaitable[T]) -> T:
+        """Await what uses it, then close the critic that was made for it, if one was."""
+        try:
+            return await work
+        finally:
+            if self.close_critic is not None:
+                await self.close_critic()
 
 
 def prepare(
@@ -111,7 +111,8 @@ def prepare(
         held_out = _problems(task, eval_source)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
     held_out = _first(held_out, limit)
-    collector_for = collectors_of(task, config)
+    critic, close_critic = critic_of(plugins, config)
+    collector_for = collectors_of(plugins, task, config, critic)
     shuffled = _named("order", config.order, ORDERS) is Shuffled
     order: Order = Shuffled(config.seed) if shuffled else Sequential()
     if config.epochs is not None:
@@ -126,7 +127,18 @@ def prepare(
     except Exception:  # a task that uses its policy here: told with its first tree
         pass
     lanes = lanes_of(plugins, config)
-    return Prepared(config, task, problems, held_out, collector_for, trainer, limits, order, lanes)
+    return Prepared(
+        config,
+        task,
+        problems,
+        held_out,
+        collector_for,
+        trainer,
+        limits,
+        order,
+        lanes,
+        close_critic=close_critic,
+    )
 
 
 def prepare_replay(
@@ -181,14 +193,50 @@ def make_task(plugins: Plugins, config: RunConfig) -> Task:
     return cast("Task", task)
 
 
-def collectors_of(task: Task, config: RunConfig) -> CollectorFor:
+def critic_of(
+    plugins: Plugins, config: RunConfig
+) -> tuple[Critic | None, Callable[[], Awaitable[None]] | None]:
+    """The critic that was asked for by name, and what closes it.
+
+    Raises:
+        UsageError: A name, option or value is wrong.
+        PluginError: What the plug-in makes is no critic.
+    """
+    options = config.options("critic")
+    if config.critic is None:
+        if options:
+            raise UsageError(
+                f"--set critic.{next(iter(options))}: the task's own critic takes no options; name "
+                "another one with --critic"
+            )
+        return None, None
+    made = plugins.make("critic", config.critic, options)
+    predict = getattr(made, "predict", None)
+    if not isinstance(made, Critic) and not callable(predict):
+        raise PluginError(
+            f"critic {config.critic!r}: {type(made).__name__} has no predict(); "
+            f"'focus check critic {config.critic}' says what a critic needs"
+        )
+    critic = made if isinstance(made, Critic) else Critic.from_fn(cast("Any", predict))
+    return critic, getattr(made, "aclose", None)
+
+
+def collectors_of(
+    plugins: Plugins, task: Task, config: RunConfig, critic: Critic | None = None
+) -> CollectorFor:
     """The task's collectors, with what the configuration changes in them.
+
+    Args:
+        plugins: Where searches and recipes are looked up.
+        task: Makes the collectors.
+        config: What changes in them.
+        critic: Predicts instead of the task's own, on contexts that the task's renders.
 
     Raises:
         UsageError: A name, option or value is wrong; an option of the task's own search or recipe
             is checked with the first collector.
     """
-    chosen = _chosen(config)
+    chosen = _chosen(plugins, config, critic)
 
     def collector_for(policy: Policy, problem: Problem) -> Collector:
         return chosen(task.collector_for(policy, problem))
@@ -241,6 +289,16 @@ def lanes_of(plugins: Plugins, config: RunConfig) -> Sequence[Lane]:
     return lanes
 
 
+def observers_of(plugins: Plugins, config: RunConfig) -> list[Any]:
+    """The observers asked for, else all that are installed; made anew.
+
+    Raises:
+        UsageError: There is no such observer.
+    """
+    names = plugins.specs("observer") if config.observers is None else config.observers
+    return [plugins.make("observer", name, {}) for name in dict.fromkeys(names)]
+
+
 class _Nobody:
     """Stands in for the policy while options are checked: it can be held, not used."""
 
@@ -269,27 +327,34 @@ def _first(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
     return [problems[place] for place in range(min(count, len(problems)))]
 
 
-def _chosen(config: RunConfig) -> Callable[[Collector], Collector]:
+def _chosen(
+    plugins: Plugins, config: RunConfig, critic: Critic | None
+) -> Callable[[Collector], Collector]:
     """What the command line changes in a task's collector."""
-    search_type = _named("search", config.search, SEARCHES)
-    recipe_type = _named("recipe", config.recipe, RECIPES)
-    if search_type is None and recipe_type is GroupCentered:
+    search_type, recipe_type = (
+        None if name is None else plugins.find(kind, name).load()
+        for kind, name in (("search", config.search), ("recipe", config.recipe))
+    )
+    if search_type is None and getattr(recipe_type, "needs_rollouts", False):
         search_type = Independent
     search_options, recipe_options = config.options("search"), config.options("recipe")
     if recipe_type is GroupCentered and "group_size" in recipe_options:
         search_options.setdefault("n", recipe_options.pop("group_size"))
-    search: Search | None = (
-        None if search_type is None else build(search_type, search_options, "search")
-    )
-    recipe: Recipe | None = (
-        None if recipe_type is None else build(recipe_type, recipe_options, "recipe")
-    )
+    search: Search | None = _built(search_type, search_options, "search", Search)
+    recipe: Recipe | None = _built(recipe_type, recipe_options, "recipe", Recipe)
 
     def changed(collector: Collector) -> Collector:
+        predicting = collector.critic
+        if critic is not None:
+            context = critic.context or (predicting and predicting.context)
+            predicting = attrs.evolve(critic, context=context)
         collector = attrs.evolve(
             collector,
+            critic=predicting,
             search=search or evolve(collector.search, search_options, "search"),
             recipe=recipe or evolve(collector.recipe, recipe_options, "recipe"),
+            gamma=collector.gamma if config.gamma is None else config.gamma,
+            kappa=collector.kappa if config.kappa is None else config.kappa,
             deadline=config.deadline or collector.deadline,
         )
         if getattr(collector.recipe, "needs_rollouts", False) and getattr(
@@ -302,6 +367,23 @@ def _chosen(config: RunConfig) -> Callable[[Collector], Collector]:
         return collector
 
     return changed
+
+
+def _built(factory: Any, options: Mapping[str, Any], kind: str, protocol: Any) -> Any:
+    """What a named factory makes, if it is what its name says.
+
+    Raises:
+        PluginError: It lacks a method.
+    """
+    if factory is None:
+        return None
+    made = build(factory, options, kind)
+    if not isinstance(made, protocol):
+        wanted = ", ".join(sorted(protocol.__protocol_attrs__ - set(dir(made))))
+        raise PluginError(
+            f"{kind} {type(made).__name__} lacks {wanted}; 'focus check {kind}' says what it needs"
+        )
+    return made
 
 
 def _named(kind: str, name: str | None, known: Mapping[str, type[Any]]) -> type[Any] | None:

@@ -1,7 +1,8 @@
 """Proof that an extension keeps its contract, and doubles that behave like the real thing.
 
-``TaskContract``, ``EnvContract``, ``PolicyContract``, ``TrainerContract``, ``LaneContract`` and
-``ObserverContract`` are inherited in pytest; ``focus check KIND NAME`` runs the same contracts on
+``TaskContract``, ``EnvContract``, ``PolicyContract``, ``TrainerContract``, ``SearchContract``,
+``RecipeContract``, ``CriticContract``, ``LaneContract`` and ``ObserverContract`` are inherited in
+pytest; ``focus check KIND NAME`` runs the same contracts on
 what is installed. pytest itself is not needed; where it is, ``focus_core.testing.pytest_plugin``
 gives it fixtures. Names are imported on first use (PEP 562).
 """
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
         contract,
         require,
     )
+    from focus_core.testing.critic_contract import CriticContract
     from focus_core.testing.env_contract import EnvContract
     from focus_core.testing.fakes import CountdownEnv, RandomPolicy, RecordingTrainer, TextPolicy
     from focus_core.testing.installed import contracts_of
     from focus_core.testing.lane_contract import LaneContract, example_collections
     from focus_core.testing.observer_contract import ObserverContract, example_events
     from focus_core.testing.policy_contract import PolicyContract
+    from focus_core.testing.recipe_contract import RecipeContract
+    from focus_core.testing.search_contract import SearchContract
     from focus_core.testing.task_contract import TaskContract
     from focus_core.testing.trainer_contract import TrainerContract
 
 __all__ = [
     "Contract",
     "CountdownEnv",
+    "CriticContract",
     "EnvContract",
     "Excused",
     "LaneContract",
@@ -41,7 +46,9 @@ __all__ = [
     "Outcome",
     "PolicyContract",
     "RandomPolicy",
+    "RecipeContract",
     "RecordingTrainer",
+    "SearchContract",
     "TaskContract",
     "TextPolicy",
     "TrainerContract",
@@ -54,6 +61,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "SearchContract": "search_contract",
+    "RecipeContract": "recipe_contract",
+    "CriticContract": "critic_contract",
     "Contract": "base",
     "CountdownEnv": "fakes",
     "EnvContract": "env_contract",

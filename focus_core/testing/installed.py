@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from focus_core.errors import UnknownNameError, UsageError
 from focus_core.plugins.manager import Plugins
 from focus_core.plugins.options import closest, options_of
 from focus_core.testing.base import Contract
+from focus_core.testing.critic_contract import CriticContract
 from focus_core.testing.lane_contract import LaneContract
 from focus_core.testing.observer_contract import ObserverContract
 from focus_core.testing.policy_contract import PolicyContract
+from focus_core.testing.recipe_contract import RecipeContract
+from focus_core.testing.search_contract import SearchContract
 from focus_core.testing.task_contract import TaskContract
 from focus_core.testing.trainer_contract import TrainerContract
 
 __all__ = ["KINDS", "contracts_of"]
 
-KINDS = ("task", "policy", "trainer", "lane", "observer")
+KINDS = ("task", "policy", "trainer", "search", "recipe", "critic", "lane", "observer")
 
 
 def contracts_of(
@@ -62,17 +65,7 @@ def contracts_of(
             return plugins.open_trainer(name, {**extra, **given})
         return plugins.make(registered, name, given)
 
-    made: Contract
-    if kind == "task":
-        made = _Task(make, source)
-    elif kind == "policy":
-        made = _Policy(make)
-    elif kind == "trainer":
-        made = _Trainer(make)
-    elif kind == "lane":
-        made = _Lane(make)
-    else:
-        made = _Observer(make)
+    made: Contract = _Task(make, source) if kind == "task" else _CONTRACTS[kind](make)
     made.spec = spec
     made.check_excuses(excused or {})
     made.excused = dict(excused or {})
@@ -105,9 +98,32 @@ class _Trainer(_Made, TrainerContract):
     pass
 
 
+class _Search(_Made, SearchContract):
+    pass
+
+
+class _Recipe(_Made, RecipeContract):
+    pass
+
+
+class _Critic(_Made, CriticContract):
+    pass
+
+
 class _Lane(_Made, LaneContract):
     pass
 
 
 class _Observer(_Made, ObserverContract):
     pass
+
+
+_CONTRACTS: Mapping[str, Callable[[Any], Any]] = {
+    "policy": _Policy,
+    "trainer": _Trainer,
+    "search": _Search,
+    "recipe": _Recipe,
+    "critic": _Critic,
+    "lane": _Lane,
+    "observer": _Observer,
+}

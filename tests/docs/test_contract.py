@@ -17,8 +17,9 @@ from focus_core.env.dialects import DIALECTS
 from focus_core.hookspecs import Hooks
 from focus_core.lanes import export_actor, export_critic
 from focus_core.plugins import events
+from focus_core.plugins.manager import Plugins
 from focus_core.run import directory
-from focus_core.run.prepare import ORDERS, RECIPES, SEARCHES
+from focus_core.run.prepare import ORDERS
 from focus_core.testing import CountdownEnv, RandomPolicy, pytest_plugin
 from focus_core.testing.installed import KINDS
 from focus_core.view import SavedTree
@@ -30,6 +31,10 @@ HOOKS = {
     for name, hook in vars(Hooks).items()
     if name.startswith("focus_")
 }
+SEARCHES, RECIPES = (
+    {name: spec.load() for name, (spec, _) in Plugins().specs(kind).items()}
+    for kind in ("search", "recipe")
+)
 EVENTS = {
     name: inspect.get_annotations(getattr(Hooks, name))["event"]
     for name, parameters in HOOKS.items()

@@ -97,9 +97,9 @@ def test_the_configuration_that_is_shown_can_be_used():
         search=settings.search,
         settings={"task": settings.task_options, "search": settings.searching()},
     )
-    task = make_task(load(), config)
+    task = make_task(plugins := load(), config)
     (problem,) = task.problems("problems.jsonl")
-    collector = collectors_of(task, config)(RandomPolicy(), problem)
+    collector = collectors_of(plugins, task, config)(RandomPolicy(), problem)
     assert (collector.search.budget, collector.search.warmup) == (32, 16)
 
 

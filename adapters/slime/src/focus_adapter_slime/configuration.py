@@ -15,8 +15,11 @@ __all__ = ["READY", "configuration"]
 
 READY = "focus_adapter_slime.hooks"
 """Module of the ready-made ``generate`` and ``evaluate``, which the configuration sets up."""
-_SECTIONS = ("task", "search", "recipe")
-_COLLECTORS = ("search", "recipe", "critic_output", "allow_partial", "min_abs_advantage")
+_SECTIONS = ("task", "search", "recipe", "critic")
+_COLLECTORS = (
+    *("search", "recipe", "critic", "gamma", "kappa"),
+    *("critic_output", "allow_partial", "min_abs_advantage"),
+)
 
 
 def configuration(
@@ -34,7 +37,11 @@ def configuration(
         UsageError: A key or value is wrong or given twice, or an option would not reach the hooks.
     """
     ours = _ready_made(plan, folder) if hooks == READY else _of_hooks(plan, hooks)
-    ours = {name: value for name, value in ours.items() if value not in (None, {}, False)}
+    ours = {
+        name: value
+        for name, value in ours.items()
+        if value is not None and value is not False and value != {}
+    }
     if twice := sorted(ours.keys() & settings.keys()):
         raise UsageError(
             f"trainer.settings gives {', '.join(twice)}, for which 'focus train' has options of "
@@ -60,6 +67,10 @@ def _ready_made(plan: LaunchPlan, folder: Path) -> dict[str, Any]:
         **{name: int(value) for name, value in counts.items()},
         "recipe": config["recipe"],
         "recipe_options": options["recipe"],
+        "critic": config["critic"],
+        "critic_options": options["critic"],
+        "gamma": config["gamma"],
+        "kappa": config["kappa"],
         "critic_sink": str(Path(critic).absolute() if critic else folder / "critic-targets"),
         "merge": config["merge"],
         "allow_partial": config["allow_partial"],
@@ -78,7 +89,8 @@ def _of_hooks(plan: LaunchPlan, hooks: str) -> dict[str, Any]:
         UsageError: An option that would not reach them.
     """
     config = plan.config
-    asked = [f"--{name.replace('_', '-')}" for name in _COLLECTORS if config[name]]
+    given = [name for name in _COLLECTORS if config[name] is not None and config[name] is not False]
+    asked = [f"--{name.replace('_', '-')}" for name in given]
     asked += [f"--set {section}.*" for section in _SECTIONS if config["settings"].get(section)]
     if asked:
         raise UsageError(

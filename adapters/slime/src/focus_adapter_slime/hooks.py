@@ -24,7 +24,7 @@ from focus_core.errors import UsageError
 from focus_core.lanes.sinks import JsonlDirectory
 from focus_core.plugins import manager as plugins
 from focus_core.run.config import RunConfig
-from focus_core.run.prepare import collectors_of, make_task
+from focus_core.run.prepare import collectors_of, critic_of, make_task
 from focus_core.task import CollectorFor
 
 __all__ = ["advantages", "evaluate", "generate", "preserve_advantages", "sum_policy_tokens"]
@@ -79,13 +79,19 @@ def _collector_for(settings: Settings) -> CollectorFor:
         task=settings.task,
         search=settings.search,
         recipe=settings.recipe,
+        critic=settings.critic,
+        gamma=settings.gamma,
+        kappa=settings.kappa,
         settings={
             "task": settings.task_options,
             "search": settings.searching(),
             "recipe": settings.recipe_options,
+            "critic": settings.critic_options,
         },
     )
-    return collectors_of(make_task(plugins.load(), config), config)
+    installed = plugins.load()
+    critic, _ = critic_of(installed, config)
+    return collectors_of(installed, make_task(installed, config), config, critic)
 
 
 def _generate(settings: Settings) -> GenerateHook:

@@ -71,6 +71,10 @@ class Settings:
         recipe: What an edge is worth (``direct``, ``refined``, ``group``); the task's own by
             default.
         recipe_options: Its options.
+        critic: What predicts unfinished states, by name; the task's own by default.
+        critic_options: Its options.
+        gamma: Discount per transition; the task's own by default.
+        kappa: Weight of a prediction, in branches; the task's own by default.
         critic_sink: Folder that critic records are written to; none are kept without it.
         profile: How replies are read: ``token_chunk`` (the default), ``chat``, ``hermes`` or
             ``qwen-xml``.
@@ -103,6 +107,10 @@ class Settings:
     warmup: int | None = _count(0, None)
     recipe: str | None = _text()
     recipe_options: Mapping[str, Any] = _options()
+    critic: str | None = _text()
+    critic_options: Mapping[str, Any] = _options()
+    gamma: float | None = _number(0.0, None, or_equal=True)
+    kappa: float | None = _number(0.0, None)
     critic_sink: str | None = _text()
     profile: str | None = _text()
     merge: bool = _field("true or false", lambda v: isinstance(v, bool), False)
