@@ -51,6 +51,13 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def above_zero(value: float | None) -> float | None:
+    """An option's number that may be small, but not nothing."""
+    if value is not None and not 0.0 < value < math.inf:
+        raise typer.BadParameter(f"{value} is not above 0 and finite")
+    return value
+
+
 GammaOption = Annotated[
     Optional[float],  # noqa: UP045
     typer.Option(
@@ -65,8 +72,7 @@ KappaOption = Annotated[
     Optional[float],  # noqa: UP045
     typer.Option(
         "--kappa",
-        min=0.0,
-        callback=finite,
+        callback=above_zero,
         help="Weight of a prediction, in branches.  [default: the task's]",
     ),
 ]

@@ -346,7 +346,7 @@ def _chosen(
     def changed(collector: Collector) -> Collector:
         predicting = collector.critic
         if critic is not None:
-            context = critic.context or (predicting and predicting.context)
+            context = critic.context or (None if predicting is None else predicting.context)
             predicting = attrs.evolve(critic, context=context)
         collector = attrs.evolve(
             collector,
@@ -379,7 +379,8 @@ def _built(factory: Any, options: Mapping[str, Any], kind: str, protocol: Any) -
         return None
     made = build(factory, options, kind)
     if not isinstance(made, protocol):
-        wanted = ", ".join(sorted(protocol.__protocol_attrs__ - set(dir(made))))
+        members = [name for name in vars(protocol) if not name.startswith("_")]
+        wanted = ", ".join(name for name in members if not hasattr(made, name))
         raise PluginError(
             f"{kind} {type(made).__name__} lacks {wanted}; 'focus check {kind}' says what it needs"
         )

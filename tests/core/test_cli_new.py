@@ -23,7 +23,10 @@ def site(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("kind", "checked"),
-    [("task", "task"), ("adapter", "trainer"), ("lane", "lane"), ("observer", "observer")],
+    [
+        ("adapter", "trainer"),
+        *((kind, kind) for kind in ("task", "search", "recipe", "critic", "lane", "observer")),
+    ],
 )
 def test_it_writes_a_distribution_and_says_what_is_next(site, kind, checked):
     done = invoke("new", kind, "word-golf")
@@ -58,7 +61,7 @@ def test_it_writes_where_it_is_told(site):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("trainer", "x"), "choose task, adapter, lane, observer"),
+        (("trainer", "x"), "choose task, adapter, search, recipe, critic, lane, observer"),
         (("taks", "x"), "did you mean task"),
         (("task", "Word_Golf"), "lower-case letters"),
         (("task", "a--b"), "single hyphens"),

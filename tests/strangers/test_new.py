@@ -9,7 +9,10 @@ from tests.core.cli_kit import environment
 from tests.strangers.strangers_kit import HERE
 from tests.strangers.venv_kit import ROOT, focus_of, fresh_environment, pip_install
 
-KINDS = {"task": "task", "adapter": "trainer", "lane": "lane", "observer": "observer"}
+KINDS = {
+    "adapter": "trainer",
+    **{kind: kind for kind in ("task", "search", "recipe", "critic", "lane", "observer")},
+}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,9 @@ def test_it_passes_its_own_tests(made):
         "TestAgentTask",
         "TestTrainer",
         "TestPolicy",
+        "TestAgentSearch",
+        "TestAgentRecipe",
+        "TestAgentCritic",
         "TestAgentLane",
         "TestAgentObserver",
     ):
@@ -64,6 +70,7 @@ def test_it_passes_its_own_tests(made):
 def test_together_they_train(made):
     folder, python = made
     arguments = ["--task", "agent", "--trainer", "agent", "--steps", "3", "--run-dir", "run"]
+    arguments += ["--search", "agent", "--recipe", "agent", "--critic", "agent"]
     done = focus_of(python, "train", *arguments, cwd=folder, PYTHONWARNINGS="error")
     assert done.code == 0, done.err
     assert len(list((folder / "run" / "lanes" / "agent").iterdir())) == 3
