@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
+from sympy.concrete.expr_with_limits import ExprWithLimits  # type: ignore[import-untyped]
 from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 
 __all__ = ["proportional", "same_value", "value_at"]
@@ -40,6 +41,11 @@ def same_value(one: Any, other: Any) -> bool:
         )
     if one == other:
         return True
+    if one.has(ExprWithLimits) or other.has(ExprWithLimits):
+        if one.as_dummy() == other.as_dummy():  # an index has any name
+            return True
+        if one.has(AppliedUndef) or other.has(AppliedUndef):
+            return False  # f(t) below an integral is no constant
     if one.is_Rational and other.is_Rational:
         return False
     if one.has(sympy.oo, sympy.zoo, sympy.nan) or other.has(sympy.oo, sympy.zoo, sympy.nan):
