@@ -244,12 +244,10 @@ class _Reader:
     def postfixed(self, value: Any) -> Any:
         while True:
             if self.accept("!"):
-                if self.accept("!"):
-                    value = sympy.factorial2(value) if value.is_Integer and value < 1000 else None
-                    if value is None:
-                        raise Unsupported("a large double factorial")
-                else:
-                    value = bounded.factorial(value)
+                double = self.accept("!")
+                if self.next_is("!"):
+                    raise Unreadable("three factorials in a row")
+                value = bounded.factorial2(value) if double else bounded.factorial(value)
             elif self.accept("deg"):
                 value = value * _DEGREE
             elif self.accept("%"):
