@@ -14,7 +14,7 @@ from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 
 from focus_task_math.grading.tokens import Unreadable
 
-__all__ = ["binomial", "divide", "factorial", "number", "power", "root"]
+__all__ = ["binomial", "divide", "factorial", "factorial2", "number", "power", "root"]
 
 MOST_BITS = 1 << 18
 """Size of the largest integer that is computed."""
@@ -92,6 +92,22 @@ def factorial(value: Any) -> Any:
     if value.atoms(AppliedUndef):
         return sympy.Function("factorial")(value)
     return sympy.factorial(value)
+
+
+def factorial2(value: Any) -> Any:
+    """A double factorial; opaque above ``MOST_FACTORIAL``.
+
+    Raises:
+        Unreadable: Of a number that is neither a natural number nor -1.
+    """
+    if value.is_Number:
+        if not value.is_Integer or value < -1:
+            raise Unreadable("double factorial of no natural number")
+        if value > MOST_FACTORIAL:
+            return sympy.Function("factorial2")(value)
+    if (value.is_number and not value.is_Integer) or value.atoms(AppliedUndef):
+        return sympy.Function("factorial2")(value)
+    return sympy.factorial2(value)
 
 
 def binomial(above: Any, below: Any) -> Any:

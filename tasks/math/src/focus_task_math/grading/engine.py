@@ -1,4 +1,4 @@
-"""math-verify's parser for what the strict reader does not know: sums, integrals, limits, gcd."""
+"""math-verify's parser for what the strict reader does not know: gcd, lcm, max, min."""
 
 # ruff: noqa: SIM905  # lists of words read best as words
 
@@ -13,8 +13,7 @@ from focus_task_math.grading.tokens import Tokens, Unreadable
 __all__ = ["express_with_math_verify"]
 
 _KNOWN = frozenset(
-    "sum prod int lim gcd lcm max min infty to rightarrow frac sqrt pi log ln exp sin cos tan cot "
-    "sec csc binom".split()
+    "gcd lcm max min infty frac sqrt pi log ln exp sin cos tan cot sec csc binom".split()
 )
 
 
@@ -54,19 +53,30 @@ def express_with_math_verify(tokens: Tokens, cause: Unreadable) -> Any:
 
 
 def _latex(tokens: Tokens, cause: Unreadable) -> str:
+    """The tokens as LaTeX in which every argument has its braces, so that no two numbers join."""
     written = []
+    arguments = 0
     for token in tokens:
         if token.kind == "group":
-            written.append("{" + _latex(token.inner, cause) + "}")
+            latex = "{" + _latex(token.inner, cause) + "}"
         elif token.kind == "number" and token.text.replace(".", "", 1).isdigit():
             whole, _, digits = token.text.partition(".")
-            written.append(
-                rf"\frac{{{int(whole + digits)}}}{{1{'0' * len(digits)}}}" if digits else whole
-            )
+            latex = rf"\frac{{{int(whole + digits)}}}{{1{'0' * len(digits)}}}" if digits else whole
         elif token.kind == "letters" or (token.kind == "op" and token.text in "+-*/^_=()[],!|"):
-            written.append(token.text + " ")
+            latex = token.text + " "
         elif token.kind == "command" and token.text in _KNOWN:
-            written.append(f"\\{token.text} ")
+            latex = f"\\{token.text} "
         else:
             raise cause
+        if arguments:
+            pieces = list(token.text) if token.kind in ("letters", "number") else [latex]
+            if len(pieces) > arguments:
+                raise cause  # TeX takes the first digit or letter
+            latex = "".join(f"{{{piece}}}" for piece in pieces)  # a group in a group is the group
+            arguments -= len(pieces)
+        if token.is_op("^", "_"):
+            arguments = 1
+        elif token.kind == "command" and token.text in ("frac", "binom"):
+            arguments = 2
+        written.append(latex)
     return "".join(written)

@@ -28,7 +28,7 @@ from focus_task_math.grading.kinds import (
     Value,
     Words,
 )
-from focus_task_math.grading.prose import NUMBER_WORDS, same_words
+from focus_task_math.grading.prose import same_words
 from focus_task_math.grading.regions import region_of, same_region
 
 __all__ = ["same_answer"]
@@ -66,15 +66,9 @@ def same_answer(gold: Answer, given: Answer) -> bool:
 def _same_across(gold: Answer, given: Answer) -> bool:
     """Two kinds that can say the same."""
     if isinstance(given, Words) and isinstance(gold, Value):
-        number = NUMBER_WORDS.get(given.text.lower())
-        if number is not None:
-            return same_value(gold.expr, sympy.Integer(number))
         return _is_product_of_letters(gold.expr) and (
             sorted(str(gold.expr).replace("*", "")) == sorted(given.text)
         )
-    if isinstance(gold, Words) and isinstance(given, Value):
-        number = NUMBER_WORDS.get(gold.text.lower())
-        return number is not None and same_value(sympy.Integer(number), given.expr)
     if isinstance(gold, Based) and isinstance(given, Value):
         return given.unit is None and str(given.expr) == gold.digits
     if isinstance(given, Based) and isinstance(gold, Value):
@@ -304,7 +298,7 @@ def _rounds_to(value: Answer, rough: Answer) -> bool:
 def _is_unknown(answer: Answer) -> bool:
     r"""What stands for the answer before an equals sign: ``x``, ``f(2)``, ``\text{Area}``."""
     if isinstance(answer, Words):
-        return answer.text.lower() not in NUMBER_WORDS
+        return True
     if isinstance(answer, Value):
         return bool(answer.expr.is_Symbol) or isinstance(answer.expr, AppliedUndef)
     if isinstance(answer, Bracketed | Listing):

@@ -2,16 +2,21 @@
 
 Rationals compare as rationals. Other constants are told apart by 30 digits and taken as equal
 only if they agree to more digits than either's rationals have, 60 at least. Functions are told
-apart by their values at fixed rational points (Schwartz-Zippel), where both are defined.
+apart by their values at fixed rational points (Schwartz-Zippel), where both are defined. Where one
+counts in steps (floors, double factorials, sums up to ``n``) the points are whole numbers and
+simple fractions, and only whole numbers for what counts.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
+from sympy.concrete.expr_with_limits import ExprWithLimits  # type: ignore[import-untyped]
 from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 
 __all__ = ["proportional", "same_value", "value_at"]
@@ -28,6 +33,8 @@ ENOUGH = 3
 # Coordinates are p/q with primes p and q, so that no two symbols and no two points coincide.
 _PRIMES = tuple(sympy.primerange(7, 500))
 
+_STEPS = (sympy.floor, sympy.ceiling, sympy.factorial2, sympy.Sum, sympy.Product)
+
 
 def same_value(one: Any, other: Any) -> bool:
     """Whether two values are equal as real (or complex) functions of their symbols."""
@@ -40,6 +47,11 @@ def same_value(one: Any, other: Any) -> bool:
         )
     if one == other:
         return True
+    if one.has(ExprWithLimits) or other.has(ExprWithLimits):
+        if one.as_dummy() == other.as_dummy():  # an index has any name
+            return True
+        if one.has(AppliedUndef) or other.has(AppliedUndef):
+            return False  # f(t) below an integral is no constant
     if one.is_Rational and other.is_Rational:
         return False
     if one.has(sympy.oo, sympy.zoo, sympy.nan) or other.has(sympy.oo, sympy.zoo, sympy.nan):
@@ -57,8 +69,7 @@ def proportional(one: Any, other: Any) -> int:
     """
     one, other = _defined(one, other)
     ratios = []
-    for point in _points(one.free_symbols | other.free_symbols):
-        above, below = value_at(one, point), value_at(other, point)
+    for above, below in _values(one, other):
         if above is None or below is None:
             continue
         if below == 0 or above == 0:
@@ -141,17 +152,78 @@ def _points(symbols: set[Any]) -> list[dict[Any, Any]]:
 
 def _same_function(one: Any, other: Any) -> bool:
     agreed = 0
+    stepped = one.has(*_STEPS) or other.has(*_STEPS)
     complex_valued = one.has(sympy.I) or other.has(sympy.I)
-    for index, point in enumerate(_points(one.free_symbols | other.free_symbols)):
-        a, b = value_at(one, point), value_at(other, point)
+    for index, (a, b) in enumerate(_values(one, other)):
         if a is None or b is None:
             continue
-        if index >= POINTS // 2 and not complex_valued and not (_real(a) and _real(b)):
+        may_leave = (stepped or index >= POINTS // 2) and not complex_valued
+        if may_leave and not (_real(a) and _real(b)):
             continue  # outside of the domain of one of them, as ln(x^2) and 2 ln x at x < 0
         if abs(a - b) > max(abs(a), abs(b), sympy.Float(1)) * _tiny(COARSE):
             return False
         agreed += 1
     return agreed >= ENOUGH
+
+
+def _values(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+    """What both are at each of the points that tell such functions apart."""
+    if one.has(*_STEPS) or other.has(*_STEPS):
+        for point in _steps(one, other):
+            yield _value_on_step(one, point), _value_on_step(other, point)
+    else:
+        for point in _points(one.free_symbols | other.free_symbols):
+            yield value_at(one, point), value_at(other, point)
+
+
+def _counting(value: Any) -> set[Any]:
+    """Symbols that stand for natural numbers: by name, or as a bound or under a factorial."""
+    names = {symbol for symbol in value.free_symbols if symbol.name[0] in "ijklmnMN"}
+    steps = value.atoms(sympy.factorial, sympy.factorial2, sympy.Sum, sympy.Product)
+    return names.union(*(step.free_symbols for step in steps))
+
+
+def _steps(one: Any, other: Any) -> list[dict[Any, Any]]:
+    """Points on the steps and between: small and larger whole numbers, halves, thirds, ..."""
+    whole = _counting(one) | _counting(other)
+    slow = (sympy.factorial, sympy.factorial2, sympy.Sum, sympy.Product)
+    most = 8 if one.has(*slow) or other.has(*slow) else 17
+    counts = [*range(most), *(() if most == 8 else (27, 31, 32, 63, 64, 100, 125, 128, 1000))]
+    reals = [
+        *range(-6, 10),
+        *(sympy.Rational(k, q) for q in (2, 3, 4, 5, 7, 10) for k in range(-9, 12, 2)),
+    ]
+    symbols = sorted(one.free_symbols | other.free_symbols, key=str)
+    if len(symbols) == 1:
+        return [{symbols[0]: sympy.sympify(at)} for at in (counts if whole else reals)]
+    chance = random.Random(0)
+    return [
+        {
+            symbol: sympy.sympify(chance.choice(counts if symbol in whole else reals))
+            for symbol in symbols
+        }
+        for _ in range(60)
+    ]
+
+
+def _value_on_step(value: Any, point: dict[Any, Any]) -> Any:
+    """As ``value_at``, with exact floors: ``log 8 / log 2`` is 3, and not a little less."""
+    try:
+        value = value.xreplace(point).doit()
+        value = value.replace(sympy.floor, _floor)
+        value = value.replace(sympy.ceiling, lambda inside: -_floor(-inside))
+    except (TypeError, ValueError, ArithmeticError, AttributeError, NotImplementedError):
+        return None
+    return value_at(value, {})
+
+
+def _floor(value: Any) -> Any:
+    number = value_at(value, {})
+    if number is None or not _real(number):
+        raise ValueError("a floor of no real number")
+    nearest = sympy.Integer(round(sympy.re(number)))
+    close = abs(number - nearest) <= (abs(number) + 1) * _tiny(COARSE)
+    return nearest if close else sympy.Integer(sympy.floor(sympy.re(number)))
 
 
 def _real(number: Any) -> bool:

@@ -1,7 +1,7 @@
 """Tokens of one mathematical expression to its exact sympy value.
 
 A strict reader: every token must be understood and used, or the expression is unreadable. What a
-sum, an integral, a limit or another rare command means is left to math-verify (``engine``).
+rare command means is left to math-verify (``engine``); ``operators`` has sums and integrals.
 """
 
 # ruff: noqa: SIM905  # lists of words read best as words
@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import sympy  # type: ignore[import-untyped]
 
-from focus_task_math.grading import bounded
+from focus_task_math.grading import bounded, operators
 from focus_task_math.grading.tokens import Token, Tokens, Unreadable, show
 
 __all__ = ["Unsupported", "express"]
@@ -97,11 +97,13 @@ def _singled(tokens: Tokens) -> list[Token]:
 
 
 class _Reader:
-    def __init__(self, tokens: Tokens, depth: int = 0) -> None:
+    def __init__(self, tokens: Tokens, depth: int = 0, bound: frozenset[str] = frozenset()) -> None:
         self.tokens = _singled(tokens)
         self.at = 0
         self.depth = depth
+        self.bound = bound  # indices of the sums around
         self.bars = 0  # how many |...| are open
+        self.integrals = 0  # how many wait for their dx
 
     # -- looking
 
@@ -135,7 +137,7 @@ class _Reader:
 
     def starts_factor(self) -> bool:
         token = self.peek()
-        if token is None:
+        if token is None or operators.is_differential(self):
             return False
         if token.kind == "op":
             return token.text in ("(", "[") or (token.text == "|" and not self.bars)
@@ -145,7 +147,7 @@ class _Reader:
 
     def nested(self, tokens: Tokens) -> Any:
         """The value of a group's tokens."""
-        inside = _Reader(tokens, self.depth + 1)
+        inside = _Reader(tokens, self.depth + 1, self.bound)
         self.check_depth()
         value = inside.sum()
         if inside.peek() is not None:
@@ -242,12 +244,10 @@ class _Reader:
     def postfixed(self, value: Any) -> Any:
         while True:
             if self.accept("!"):
-                if self.accept("!"):
-                    value = sympy.factorial2(value) if value.is_Integer and value < 1000 else None
-                    if value is None:
-                        raise Unsupported("a large double factorial")
-                else:
-                    value = bounded.factorial(value)
+                double = self.accept("!")
+                if self.next_is("!"):
+                    raise Unreadable("three factorials in a row")
+                value = bounded.factorial2(value) if double else bounded.factorial(value)
             elif self.accept("deg"):
                 value = value * _DEGREE
             elif self.accept("%"):
@@ -327,6 +327,8 @@ class _Reader:
         if token.text in _CONNECTIVES and token.kind == "word":
             raise Unreadable(f"cannot read {token.text!r}")
         name = self.marked(token.text)
+        if name in self.bound:
+            return sympy.Symbol(name)
         if name == "e":
             return sympy.E
         if name == "i":
@@ -395,6 +397,8 @@ class _Reader:
             return self.figure(name)
         if name in ("lfloor", "lceil"):
             return self.rounded(name)
+        if name in operators.OPERATORS:
+            return operators.operate(self, name)
         raise Unsupported(f"\\{name}")
 
     def radical(self) -> Any:

@@ -7,16 +7,10 @@ from __future__ import annotations
 import re
 
 from focus_task_math.grading.tokens import Token, Tokens
+from focus_task_math.grading.units import is_word
 
-__all__ = ["ALL_REALS", "NOTHING", "NUMBER_WORDS", "same_words", "without_sentence"]
+__all__ = ["ALL_REALS", "NOTHING", "same_words", "without_sentence"]
 
-NUMBER_WORDS = {
-    word: number
-    for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-        "fifteen sixteen seventeen eighteen nineteen twenty".split()
-    )
-}
 ALL_REALS = frozenset(["all real numbers", "all reals", "all real values", "real numbers"])
 NOTHING = frozenset(
     ["no solution", "no solutions", "no real solution", "no real solutions", "empty set", "none"]
@@ -25,38 +19,70 @@ NOTHING = frozenset(
 # A sentence ends where its verb hands over to the answer.
 _LINKS = frozenset("is are was were be equals equal".split())
 _CONCLUDING = frozenset("thus so therefore hence".split())
-_LINKS_TO_MATH = _CONCLUDING | frozenset("of to has have get gives by at".split())
+_LINKS_TO_MATH = _CONCLUDING | frozenset("has have get gets gives yields".split())
+# "of", "to", "by" and "at" hand over only after these; "half of 10" and "divide by 5" compute.
+_HANDING = {
+    "of": frozenset(
+        "total answer value area volume length perimeter maximum minimum probability chance "
+        "distance speed rate cost price result radius diameter slope measure height width depth "
+        "weight mass magnitude amount profit loss time age temperature remainder".split()
+    ),
+    "to": frozenset(
+        "equal equals simplifies reduces evaluates comes amounts leads corresponds converges tends "
+        "sums adds rounds works boils up".split()
+    ),
+    "by": frozenset("given represented described denoted expressed defined bounded".split()),
+    "at": frozenset(
+        "occurs attained achieved located reached intersect intersects meet meets cross crosses "
+        "centered maximum minimum vertex is".split()
+    ),
+}
 _DENIALS = frozenset("not no never neither nor isn aren cannot t except than least most".split())
+# "half the answer is 10", "the answer squared is 49"
+_COMPUTING = frozenset(
+    "half halved twice double doubled triple tripled thrice squared cubed square cube root times "
+    "plus minus reciprocal inverse opposite negative".split()
+)
+_ASKED = frozenset("answer result solution number".split())
 _ARTICLES = re.compile(r"^(?:an?|the) ")
 
 
 def without_sentence(tokens: Tokens) -> Tokens:
     r"""The tokens after a leading sentence, as in ``\text{The answer is } 5``."""
     cut = 0
+    said: list[str] = []
+    subject: list[str] = []
     for index, token in enumerate(tokens[:-1]):
         word = token.text.lower()
-        if (
-            token.is_op(":")
-            and index
-            and tokens[index - 1].kind == "word"
-            and _is_long(tokens[index - 1])
-        ):
+        if token.is_op(":") and index and _is_long(tokens[index - 1]):
             cut = index + 1
         elif token.kind in ("word", "letters"):
             if word in _DENIALS:
                 return tokens
+            before_math = tokens[index + 1].kind not in ("word", "letters")
             if (index or word in _CONCLUDING) and (
                 word in _LINKS
-                or (word in _LINKS_TO_MATH and tokens[index + 1].kind not in ("word", "letters"))
+                or (before_math and word in _LINKS_TO_MATH)
+                or (
+                    before_math
+                    and said[-1:]
+                    and said[-1] in _HANDING.get(word, ())
+                    and "absolute" not in said
+                )
             ):
                 cut = index + 1
+                subject = said.copy()
+            said.append(word)
         elif not token.is_op(",", "'"):
             break
-    return tokens[cut:]
+    return tokens if _ASKED & set(subject) and _COMPUTING & set(subject) else tokens[cut:]
 
 
 def _is_long(token: Token) -> bool:
-    return len(token.text) > 1
+    """Whether a colon after it ends a sentence: ``Answer:``, but not ``AB:CD``."""
+    return (token.kind == "word" and len(token.text) > 1) or (
+        token.kind == "letters" and (is_word(token.text) or token.text in _LINKS)
+    )
 
 
 def same_words(one: str, other: str) -> bool:

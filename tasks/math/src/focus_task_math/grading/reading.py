@@ -26,7 +26,15 @@ from focus_task_math.grading.kinds import (
     Value,
     Words,
 )
-from focus_task_math.grading.prose import NUMBER_WORDS, without_sentence
+from focus_task_math.grading.numerals import (
+    COUNTS,
+    applied_after,
+    applied_before,
+    applies,
+    spoken,
+    spoken_start,
+)
+from focus_task_math.grading.prose import without_sentence
 from focus_task_math.grading.tokens import Token, Tokens, Unreadable, show, tokenise
 from focus_task_math.grading.units import is_word, read_unit
 
@@ -64,8 +72,8 @@ def _read(tokens: Tokens) -> Answer:
     if not tokens:
         raise Unreadable("empty")
     for reader in (
-        _clock, _choice, _listing, _combination, _chain, _braces, _plus_minus, _ratio, _bracketed,
-        _grid, _named, _based,
+        _clock, _choice, _spoken, _listing, _combination, _chain, _braces, _plus_minus, _ratio,
+        _bracketed, _grid, _named, _based,
     ):  # fmt: skip
         answer = reader(tokens)
         if answer is not None:
@@ -151,6 +159,37 @@ def _choice(tokens: Tokens) -> Answer | None:
         return Listing((Choice(letter), *others)) if others else Choice(letter, said)
     except Unreadable:
         return Choice(letter, Words(show(rest)))
+
+
+def _spoken(tokens: Tokens) -> Answer | None:
+    """``thirty-one``, ``two dozen eggs``, ``5 and a half``, ``half of 10``."""
+    more = len(tokens) > 2 and tokens[0].kind == "number" and tokens[1].text == "and"
+    start = 2 if more else 0
+    words: list[str] = []
+    ends = []  # for each word, where the tokens after it begin
+    for index, token in enumerate(tokens[start:], start + 1):
+        if token.kind in ("word", "letters"):
+            words.append(token.text.lower())
+            ends.append(index)
+        elif not (words and token.is_op("-")):
+            break
+    if size := spoken_start(words):
+        number, rest = spoken(words[:size]), tokens[ends[size - 1] :]
+        if more:
+            number = number + _value(tokens[:1]) if 0 < number < 1 else None
+        if number is not None and "of" not in words[size : size + 1]:
+            try:
+                scale, unit = read_unit(rest) if rest else (1, None)
+            except Unreadable:
+                pass
+            else:
+                return Value(number * scale, unit)
+    for size in range(len(words), 0, -1) if not more else ():
+        apply, rest = applied_before(words[:size]), tokens[ends[size - 1] :]
+        if apply is not None and rest:
+            inner = _spoken(rest) or _scalar(rest)
+            return Value(apply(inner.expr), inner.unit) if isinstance(inner, Value) else None
+    return None
 
 
 def _joins(token: Token, _: int) -> bool:
@@ -323,7 +362,7 @@ def _based(tokens: Tokens) -> Answer | None:
     if match is None:
         return None
     digits, base = match.groups()
-    size = NUMBER_WORDS.get(base, -1) if base.isalpha() else int(base)
+    size = COUNTS.get(base, -1) if base.isalpha() else int(base)
     if not 2 <= size <= 36 or any(int(digit, 36) >= size for digit in digits):
         raise Unreadable(f"no numeral of base {base}: {digits}")
     return Based(digits.lstrip("0") or "0", size)
@@ -368,6 +407,8 @@ def _quantity(tokens: Tokens, start: int, prefix: Tokens) -> Value | None:
     ):
         return None  # "no solution"; \sin 30^\circ
     try:
+        if applies(first.text.lower()):
+            return _computed(before, first.text.lower(), (*tokens[start + 1 :], *prefix))
         scale, unit = read_unit((*tokens[start:], *prefix))
         number = Value(_value(before) * scale, unit)
     except Unreadable:
@@ -378,6 +419,14 @@ def _quantity(tokens: Tokens, start: int, prefix: Tokens) -> Value | None:
         return Value(_value(tokens), None, number)  # 9\ m^2
     except Unreadable:
         return number
+
+
+def _computed(before: Tokens, word: str, rest: Tokens) -> Value:
+    """``7 squared``, ``5 halves``, ``3 quarters of an hour``."""
+    value = applied_after(word, _value(before))
+    if rest and rest[0].text == "of":
+        rest = rest[1:]
+    return Value(value, read_unit(rest)[1] if rest else None)
 
 
 def _value(tokens: Tokens) -> sympy.Basic:

@@ -124,6 +124,7 @@ _DIGITS = re.compile(r"\d|\.(?:\d| ?\\(?:overline|bar|dot) ?(?:\{ ?\d|\d)|\(\d+\
 _SEPARATOR = re.compile(r"[,~ ]|\{,\}|\\[,;:! ]")
 _COMMA = re.compile(r"(?<!\{),(?!\}| ?\\!)")
 _PLAIN = re.compile(r"\d+\.\d+|\.\d+|\d+")
+_SCRIPT = re.compile(r"[_^] ?\Z")
 _ENDLESS = re.compile(r" ?(?:\.\.\.|\\[lc]?dots(?![A-Za-z]))")
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 _ROW_GAP = re.compile(r" ?\[-?[\d.]+ ?[a-z]{2}\]")
@@ -280,8 +281,11 @@ class _Lexer:
     def _number(self) -> Token:
         match = _NUMBERS.match(self.text, self.at)
         assert match is not None  # the caller has seen a digit
-        if match["grouped"] and self.brackets > 0 and _COMMA.search(match[0]):
-            match = _PLAIN.match(self.text, self.at)  # (1,234) is a pair
+        if match["grouped"] and (
+            (self.brackets > 0 and _COMMA.search(match[0]))  # (1,234) is a pair
+            or _SCRIPT.search(self.text, 0, self.at)  # \log_2 100
+        ):
+            match = _PLAIN.match(self.text, self.at)
             assert match is not None
         self.at = match.end()
         written = match[0]

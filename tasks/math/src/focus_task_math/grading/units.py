@@ -6,22 +6,13 @@ from __future__ import annotations
 
 import re
 
+from focus_task_math.grading.numerals import SCALES, is_number_word
 from focus_task_math.grading.tokens import Token, Tokens, Unreadable, show
 
-__all__ = ["SCALES", "Unit", "is_word", "read_unit"]
+__all__ = ["Unit", "is_word", "read_unit"]
 
 Unit = tuple[tuple[str, int], ...]
 """Names with their powers, sorted: ``(("hour", -1), ("mile", 1))``."""
-
-SCALES = {
-    "dozen": 12,
-    "hundred": 100,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
-"""Words that multiply the number before them."""
 
 _KNOWN: dict[str, Unit] = {
     alias: ((name, 1),)
@@ -97,8 +88,10 @@ _SILENT = frozenset(
 # Words that make a statement of a noun phrase: what they stand in is no unit.
 _STATEMENT = frozenset(
     "not no or and if when but except unless wrong incorrect false less more fewer greater than "
-    "plus minus times half quarter third double twice least most about over under between to is "
-    "are was were equals equal maybe either neither nor below above up approximately".split()
+    "plus minus double twice least most about over under between to is are was were equals equal "
+    "maybe either neither nor below above up approximately halved doubled tripled quadrupled "
+    "inverse inverted reciprocal negative negated raised power divided multiplied added subtracted "
+    "increased decreased choose remainder".split()
 )
 _VOWEL = re.compile(r"[aeiouy]", re.IGNORECASE)
 _SHORT_WORDS = frozenset("yes no odd even red blue none all both one two six ten".split())
@@ -149,7 +142,9 @@ def read_unit(tokens: Tokens) -> tuple[int, Unit]:
             raise Unreadable(f"no unit: {show(tokens)!r}")
         elif text.lower() in SCALES or text.lower().rstrip("s") in SCALES:
             scale *= SCALES.get(text.lower(), 0) or SCALES[text.lower().rstrip("s")]
-        elif text.lower() in _STATEMENT:
+        elif text == "times" and (at == len(tokens) or tokens[at].text == "as"):
+            break  # six times, six times as many
+        elif text.lower() in _STATEMENT or text == "times" or is_number_word(text.lower()):
             raise Unreadable(f"no unit: {show(tokens)!r}")
         elif text.lower() in _POWERS:
             pending = _POWERS[text.lower()]
@@ -162,6 +157,8 @@ def read_unit(tokens: Tokens) -> tuple[int, Unit]:
             pending = 1
         elif text.lower() in _SILENT:
             continue
+        elif pending > 1 and text.lower() in ("root", "roots"):
+            raise Unreadable(f"no unit: {show(tokens)!r}")
         elif token.kind == "word" or is_word(text):
             noun = _singular(text.lower())
         else:
