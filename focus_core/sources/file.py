@@ -22,18 +22,18 @@ def stem(name: str) -> str:
     return name[: -len(Path(name).suffix)] if Path(name).suffix else name
 
 
-def read_file(path: Path) -> tuple[list[tuple[int, Any]], list[DataError]]:
+def read_file(path: Path) -> tuple[list[tuple[int, Any]], list[DataError], bool]:
     """The values of a file with their lines (or row numbers), and all that is wrong with it.
 
-    An empty file has no values and no errors.
+    An empty file has no values and no errors. The last is whether it is ``typed``; see ``Row``.
     """
     try:
         content = _content(path)
         if content.startswith(b"PAR1"):
-            return list(enumerate(_parquet(path, content), start=1)), []
+            return list(enumerate(_parquet(path, content), start=1)), [], True
     except DataError as error:
-        return [], [error]
-    return read_text(path, content)
+        return [], [error], False
+    return *read_text(path, content), False
 
 
 def _content(path: Path) -> bytes:

@@ -27,14 +27,14 @@ def read_folder(folder: Path) -> list[Row]:
     Warns:
         DataWarning: Some are empty.
     """
-    found: list[tuple[Path, list[tuple[int, Any]]]] = []
+    found: list[tuple[Path, list[tuple[int, Any]], bool]] = []
     errors: list[DataError] = []
     empty: list[Path] = []
     for path in _data_files(folder):
-        values, wrong = read_file(path)
+        values, wrong, typed = read_file(path)
         errors += wrong
         if values:
-            found.append((path, values))
+            found.append((path, values, typed))
         elif not wrong:
             empty.append(path)
     if errors:
@@ -47,13 +47,13 @@ def read_folder(folder: Path) -> list[Row]:
         more = f" and {len(empty) - 10} more" if len(empty) > 10 else ""
         shown = ", ".join(str(path) for path in empty[:10])
         warnings.warn(f"empty files, left out: {shown}{more}", DataWarning, stacklevel=3)
-    stems = [path.relative_to(folder).with_name(stem(path.name)).as_posix() for path, _ in found]
+    stems = [path.relative_to(folder).with_name(stem(path.name)).as_posix() for path, *_ in found]
     if len(set(stems)) < len(stems):  # a.json beside a.jsonl
-        stems = [path.relative_to(folder).as_posix() for path, _ in found]
-    alone = all(len(values) == 1 for _, values in found)
+        stems = [path.relative_to(folder).as_posix() for path, *_ in found]
+    alone = all(len(values) == 1 for _, values, _ in found)
     return [
-        Row(path, line, value, name if alone else f"{name}-{position}")
-        for name, (path, values) in zip(stems, found, strict=True)
+        Row(path, line, value, name if alone else f"{name}-{position}", typed)
+        for name, (path, values, typed) in zip(stems, found, strict=True)
         for position, (line, value) in enumerate(values, start=1)
     ]
 

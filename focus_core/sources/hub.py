@@ -36,7 +36,7 @@ def read_data_set(source: str) -> list[Row]:
     if not rows:
         raise DataError("is empty", path=source, remedy="name another split")
     stem = f"{name.rstrip('/').rpartition('/')[2]}-{split}"
-    return [Row(source, i, row, f"{stem}-{i}") for i, row in enumerate(rows, start=1)]
+    return [Row(source, i, row, f"{stem}-{i}", True) for i, row in enumerate(rows, start=1)]
 
 
 def _parsed(source: str) -> tuple[str, str | None, str]:

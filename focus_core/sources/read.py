@@ -40,10 +40,11 @@ def read_rows(source: str | Path) -> list[Row]:
     path = Path(source)
     if path.is_dir():
         return read_folder(path)
-    values, errors = read_file(path)
+    values, errors, typed = read_file(path)
     if errors:
         raise DataError.of(errors)
     if not values:
         raise DataError("is empty", path=path, remedy="give at least one record")
     name = stem(path.name)
-    return [Row(path, line, v, f"{name}-{i}") for i, (line, v) in enumerate(values, start=1)]
+    rows = enumerate(values, start=1)
+    return [Row(path, line, value, f"{name}-{i}", typed) for i, (line, value) in rows]

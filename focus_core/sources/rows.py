@@ -29,12 +29,15 @@ class Row:
         value: The row as read: JSON types, or what Parquet and Arrow hold.
         id: Names the row within its source: ``train-7``, or ``algebra/7`` in a folder of files
             of one object.
+        typed: Its values have the types of Parquet or a data set: there are no quotes to put and
+            no backslashes to double.
     """
 
     path: str | Path
     line: int
     value: Any
     id: str
+    typed: bool = attrs.field(default=False, eq=False)
 
     @property
     def fields(self) -> Mapping[str, Any]:

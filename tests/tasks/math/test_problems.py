@@ -157,7 +157,6 @@ def line(**fields):
         (f"{A}\n" + r'{"problem": "p", "solution": "\\boxed{"}', [":2:", "no closed \\boxed"]),
         (f"{A}\n" + r'{"problem": "p", "solution": "\\boxed{}"}', [":2:", "empty last box"]),
         (f"{A}\n" + line(id=["x"]), [":2:", "'id'"]),
-        (f"{A}\n" + line(id=""), [":2:", "'id'"]),
         (line(id="x") + "\n" + line(id="x"), [":2:", "'id'", "'x'", "line 1"]),
         (f"{A}\n" + line(id="p-1"), [":2:", "'id'", "'p-1'", "line 1"]),
         (
@@ -225,6 +224,148 @@ def test_ordinary_white_space_is_no_harm(file):
     text = "Tan:\ta tan\tan apple\nequal parts\nnot eq\tto\rm"
     (problem,) = load_problems(file(json.dumps({"problem": text, "answer": "3"})))
     assert problem.prompt == text
+
+
+def test_doubtful_latex_is_warned_of_by_line_and_refused_when_strict(file):
+    path = file(f"{A}\n" + line(answer="x \ne 2") + "\n" + line(problem="$2\tan x$", id="t"))
+    with pytest.warns(DataWarning) as caught:
+        assert len(load_problems(path)) == 3
+    (warning,) = caught
+    assert str(warning.message).startswith(f"{path}:2: field 'answer': has a control character (")
+    for part in ("\\ne?", "line 3 (field 'problem' ", "\\tan?", "two backslashes", "--strict"):
+        assert part in str(warning.message)
+    assert warning.filename == __file__
+    with pytest.raises(DataError, match=r":2: field 'answer': .*; also line 3 "):
+        load_problems(path, strict=True)
+
+
+def test_the_shared_cases(file):
+    from pathlib import Path
+
+    shared = Path(__file__).parents[4] / "shared/cases/data-2.jsonl"
+    if not shared.exists():
+        pytest.skip("no ../shared")
+    for case in map(json.loads, shared.read_text().splitlines()):
+        content = case["input"]["content"]
+        if case["symptom"] == "LaTeX that JSON has eaten":
+            with pytest.raises(DataError) as caught:
+                load_problems(file(content), strict=True)
+            assert ":1: field 'answer'" in str(caught.value), case
+        elif not content.startswith("Parquet"):
+            assert [problem.label for problem in load_problems(file(content))] == ["2"], case
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"answer": "2", "solution": ""},
+        {"answer": "2", "solution": " \n"},
+        {"answer": " ", "solution": "$\\boxed{2}$"},
+        {"answer": "2", "solution": "so $\\boxed{}$"},
+        {"answer": "2", "id": ""},
+        {"answer": "2", "id": " "},
+    ],
+)
+def test_a_blank_field_is_a_missing_one(file, fields):
+    (problem,) = load_problems(file(json.dumps({"problem": "1+1?", **fields})))
+    assert problem.label == (fields["answer"].strip() or fields["solution"])
+    assert problem.id == "p-1"
+
+
+def parquet(tmp_path, **columns):
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    path = tmp_path / "p.parquet"
+    pyarrow.parquet.write_table(arrow.table(columns), path)
+    return path
+
+
+def test_numbers_of_a_parquet_column_are_answers(tmp_path):
+    half = [2.0, float("nan"), -7.0]  # what pandas makes of integers where one is missing
+    solutions = [None, r"$\boxed{5}$", None]
+    path = parquet(tmp_path, problem=["a", "b", "c"], answer=half, solution=solutions, id=half)
+    problems = load_problems(path)
+    assert [(p.label, p.id) for p in problems] == [
+        ("2", "2"),
+        (r"$\boxed{5}$", "p-2"),
+        ("-7", "-7"),
+    ]
+    assert load_problems(parquet(tmp_path, problem=["a"], answer=[2]))[0].label == "2"
+
+
+@pytest.mark.parametrize(
+    ("column", "remedy"),
+    [([0.1], "make the column text"), ([True], "make the column text"), (["\frac12"], 'r"\\frac"')],
+)
+def test_remedies_fit_a_parquet_file(tmp_path, column, remedy):
+    message = error(parquet(tmp_path, problem=["a"], answer=column))
+    assert message.startswith(":1: field 'answer'")
+    assert remedy in message
+    assert "quotes" not in message
+    assert "JSON" not in message
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer", "label"),
+    [
+        (r"$\boxed{\frac{3}{2}}$ or $\boxed{1.5}$", "1.5", "1.5"),
+        (r"$\boxed{\frac{3}{2}}$, or $\boxed{1\frac12}$.", r"\frac{3}{2}", r"\frac{3}{2}"),
+        (r"$\boxed{0.25}$ or $\boxed{\frac14}$", None, "0.25"),
+        (r"$\boxed{2}$ and $\boxed{3}$", "2, 3", r"$\boxed{2}$ and $\boxed{3}$"),
+    ],
+)
+def test_boxes_that_are_forms_of_one_value(file, solution, answer, label):
+    fields = {"problem": "p", "solution": solution, "answer": answer}
+    (problem,) = load_problems(file(json.dumps(fields)))
+    assert problem.label == label
+
+
+def test_boxes_of_two_values_are_not_one_answer(file):
+    fields = {"problem": "p", "solution": r"$\boxed{1.5}$ or $\boxed{2}$", "answer": "1.5"}
+    assert "the solution's box says" in error(file(json.dumps(fields)))
+
+
+def test_bad_rows_can_be_left_out_counted_and_named(file):
+    lines = [
+        A,
+        line(solution=r"$\boxed{4}$", id="odd"),
+        '{"problem": "p"}',
+        line(id="twice"),
+        line(id="twice"),
+        line(answer="x \ne 2"),
+        line(answer=r"\foo{x}"),
+    ]
+    path = file("\n".join(lines))
+    with pytest.raises(DataError):
+        load_problems(path)
+    with pytest.warns((DataWarning, UnreadableGoldWarning)) as caught:
+        problems = load_problems(path, skip_bad_rows=True)
+    assert [problem.id for problem in problems] == ["p-1", "twice", "p-6", "p-7"]
+    unread, doubt, left_out = (str(warning.message) for warning in caught)
+    assert "problem 'p-7'" in unread
+    assert doubt.startswith(f"{path}:6: ")
+    for part in (
+        "3 of 7 rows left out: ",
+        f"{path}:2: ",
+        "says '4'",
+        "line 3 (",
+        "line 5 (field 'id'",
+    ):
+        assert part in left_out
+    with pytest.warns(DataWarning) as caught:
+        problems = load_problems(path, strict=True, skip_bad_rows=True)
+    assert [problem.id for problem in problems] == ["p-1", "twice"]
+    (left_out,) = (str(warning.message) for warning in caught)
+    assert left_out.startswith("5 of 7 rows left out: ")
+    for part in ("line 6 (", "line 7 ("):
+        assert part in left_out
+
+
+@pytest.mark.parametrize("content", [line(answer=3), f"{A}\n{{"])
+def test_leaving_out_rows_is_no_way_to_load_nothing_or_half_a_file(file, content):
+    with pytest.raises(DataError):
+        load_problems(file(content), skip_bad_rows=True)
 
 
 @pytest.mark.parametrize("answer", [r"\frac{1}{", "1 2", r"\foo{x}"])

@@ -106,13 +106,15 @@ class MathTask:
         """The sample is the source where none is named."""
         return TaskDefaults(source=str(SAMPLE))
 
-    def problems(self, source: str | Path) -> Sequence[Problem]:
+    def problems(
+        self, source: str | Path, *, strict: bool = False, skip_bad_rows: bool = False
+    ) -> Sequence[Problem]:
         """Read MATH records; see ``load_problems``.
 
         Raises:
             DataError: The source cannot be used; names file, line, field and remedy.
         """
-        return load_problems(source)
+        return load_problems(source, strict=strict, skip_bad_rows=skip_bad_rows)
 
     def collector_for(self, policy: Policy, problem: Problem) -> Collector:
         """A collector with an environment that holds this problem's label only."""

@@ -6,7 +6,7 @@ import re
 
 import attrs
 
-__all__ = ["Found", "find_answer", "find_gold"]
+__all__ = ["Found", "find_answer", "find_boxes", "find_gold"]
 
 TAIL = 100_000
 """Characters read from the end of a completion: an answer that starts earlier is none."""
@@ -78,6 +78,13 @@ def find_gold(gold: str) -> str:
     boxes = _last_group(gold, closed)
     parts = [gold[box.inside : box.close].strip() for box in boxes]
     return _join(gold, boxes, parts) if all(parts) else parts[-1]
+
+
+def find_boxes(gold: str) -> list[str]:
+    """What is in the boxes that ``find_gold`` takes for one answer."""
+    closed, _ = _boxes(gold)
+    group = _last_group(gold, closed) if closed else []
+    return [gold[box.inside : box.close].strip() for box in group]
 
 
 def _boxes(text: str) -> tuple[list[_Box], _Box | None]:
