@@ -13,7 +13,10 @@ from focus_core.view.saved import SavedTree
 
 __all__ = ["render_html"]
 
-_SCRIPTS = ("text.js", "model.js", "colours.js", "canvas.js", "chart.js", "details.js", "main.js")
+_SCRIPTS = (
+    *("text.js", "model.js", "colours.js", "canvas.js", "chart.js", "turns.js"),
+    *("details.js", "main.js"),
+)
 
 
 def render_html(saved: SavedTree | Sequence[SavedTree], *, title: str | None = None) -> str:

@@ -28,8 +28,9 @@ from focus_core.view.pieces import Pieces
 
 __all__ = ["SCHEMA", "SavedFailure", "SavedState", "SavedTree", "read_tree", "save_tree"]
 
-SCHEMA = 3
-"""Version of the form. Schema 2 did not say where a sequence begins; nothing reads it any more."""
+SCHEMA = 4
+"""Version of the form. Schema 3 has no labels and answers, and is read; schema 2 did not say where
+a sequence begins, and is not."""
 
 KINDS = ("open", "terminal", "truncated")
 FOLDS = ("", "asked", "folded")
@@ -79,6 +80,8 @@ class SavedState:
         fresh: Whether a new sequence begins here: the chat was rendered anew and does not continue
             the tokens before it.
         fold: ``""``, ``"asked"`` (the policy is to summarize) or ``"folded"`` (it has).
+        answer: The messages with which the environment answered the turn that ends here, results
+            of tools for example; empty within a turn, and where the chat was folded.
     """
 
     id: int = attrs.field(validator=whole)
@@ -102,6 +105,7 @@ class SavedState:
     rendered_text: str = attrs.field(validator=attrs.validators.instance_of(str))
     fresh: bool = attrs.field(validator=attrs.validators.instance_of(bool))
     fold: str = attrs.field(validator=one_of(*FOLDS))
+    answer: Sequence[Any] = attrs.field(factory=list, validator=attrs.validators.instance_of(list))
 
 
 @attrs.frozen(kw_only=True)
@@ -121,6 +125,8 @@ class SavedTree:
     Attributes:
         schema: ``SCHEMA``.
         problem: The problem's id.
+        label: What the problem's answers are graded against; ``None`` if it has none, or if the
+            tree was saved in schema 3.
         policy: The snapshot that sampled it.
         settings: ``search`` and ``recipe`` as text, ``gamma`` and ``kappa``.
         stopped: Why the search stopped.
@@ -135,6 +141,7 @@ class SavedTree:
 
     schema: int = attrs.field(default=SCHEMA, validator=one_of(SCHEMA))
     problem: Any = None
+    label: Any = None
     policy: Any = None
     settings: Mapping[str, Any] = attrs.field(validator=attrs.validators.instance_of(dict))
     stopped: str = attrs.field(validator=attrs.validators.instance_of(str))
@@ -159,6 +166,7 @@ class SavedTree:
         alive = [node for node in range(len(tree)) if tree.alive[node]]
         return cls(
             problem=to_json(collection.problem.id),
+            label=to_json(collection.problem.label),
             policy=to_json(collector.agent.policy.version),
             settings={
                 "search": repr(collector.search),
@@ -193,9 +201,9 @@ class SavedTree:
         """
         if not isinstance(form, Mapping) or "nodes" not in form:
             raise DataError("not a tree", remedy="give a tree-N.json that focus collect wrote")
-        if form.get("schema") != SCHEMA:
+        if type(form.get("schema")) is not int or form["schema"] not in (3, SCHEMA):
             raise DataError(
-                f"{form.get('schema')!r} is not {SCHEMA}, the only one read here",
+                f"{form.get('schema')!r} is not {SCHEMA} or 3, which are read here",
                 field="schema",
                 remedy=_REMEDY,
             )
@@ -207,7 +215,7 @@ class SavedTree:
                 ("removed", SavedState),
             )
         }
-        made: SavedTree = _made(cls, {**form, **parts}, None)
+        made: SavedTree = _made(cls, {**form, **parts, "schema": SCHEMA}, None)
         return made
 
     def to_dict(self) -> dict[str, Any]:
@@ -295,7 +303,18 @@ class _Saving:
             rendered_text=self._decode(rendered) if rendered else "",
             fresh=bool(tree.fresh[node]),
             fold=FOLDS[tree.fold[node]],
+            answer=self._answer(node),
         )
+
+    def _answer(self, node: int) -> list[Any]:
+        """What the chat gained at a state after the policy's own turn."""
+        tree = self._collection.tree
+        if not node or tree.messages[node] is tree.messages[tree.parent[node]]:
+            return []
+        chat, before = list(tree.messages[node]), list(tree.messages[tree.parent[node]])
+        if chat[: len(before)] != before:
+            return []  # folded
+        return list(map(to_json, chat[len(before) + 1 :]))
 
 
 def _visits(collection: Collection) -> list[int]:

@@ -86,7 +86,7 @@ def test_hostile_text_makes_no_element_and_is_data_unchanged(tree):
 def test_several_trees_share_a_page(tree):
     page = Elements(render_html([tree, hostile(), tree], title="three & more"))
     data = [t for (_, a), t in page.raw if a.get("class") == "saved"]
-    assert [json.loads(text)["schema"] for text in data] == [3, 3, 3]
+    assert [json.loads(text)["schema"] for text in data] == [4, 4, 4]
     assert data[0] == data[2]
     assert only(t for (tag, _), t in page.raw if tag == "title") == "three & more"
     with pytest.raises(ValueError, match="one tree at least"):

@@ -1,6 +1,7 @@
 """The page in a real browser: quick, quiet, usable by keyboard and on a phone, and inert."""
 
 import json
+import math
 
 import pytest
 
@@ -177,6 +178,154 @@ def test_why_a_state_was_chosen(browser, show, tree):
     assert f"{launch} of {len(launches['state'])} · refinement: from state {state}" in text(
         browser, "#moment"
     )
+
+
+def changed(tree, numbers=(), **fields):
+    """The tree with other fields, and other numbers in some states."""
+    form = {**tree.to_dict(), **fields}
+    for state, values in numbers:
+        form["nodes"][state].update(values)
+    return SavedTree.from_dict(form)
+
+
+def marks(browser):
+    """Where each mark of the value bar stands: shares of its axis."""
+    return browser.run(
+        "Object.fromEntries([...document.querySelectorAll('.bar path[transform]')].map(e =>"
+        " [e.getAttribute('class'), (Number(/\\(([-\\d.e]+)/.exec(e.getAttribute('transform'))[1])"
+        " - 10) / 360]))"
+    )
+
+
+def test_values_stand_on_one_scale_from_0_to_1_however_close_they_are(browser, show, tree):
+    form = tree.to_dict()
+    near = [(n, {"prediction": 0.4, "value": 0.45, "target": 0.5}) for n in range(len(tree.nodes))]
+    form["nodes"] = [node | values for node, (_, values) in zip(form["nodes"], near, strict=True)]
+    for node in form["nodes"]:
+        node["reward"] = 0.5
+    show(SavedTree.from_dict(form))
+    assert text(browser, "#legend").split("\n")[0].startswith("value")
+    assert browser.run(
+        "[...document.querySelectorAll('#legend .number')].map(e => e.innerText)"
+    ) == [
+        "0",
+        "1",
+    ]
+    assert marks(browser) == pytest.approx({"prediction": 0.4, "value": 0.45, "target": 0.5})
+
+
+def test_beyond_0_to_1_the_scale_reaches_over_every_number_and_clamps_none(browser, show, tree):
+    inner = next(n.id for n in tree.nodes if n.id and n.kind == "open" and n.target is not None)
+    show(
+        changed(
+            tree,
+            [(0, {"prediction": -2.0, "value": 1.0, "target": 2.5}), (inner, {"value": 8.0})],
+        )
+    )
+    ends = "[...document.querySelectorAll('.bar text')].map(e => e.textContent)"
+    assert browser.run(ends) == ["\u22122", "8"]
+    assert marks(browser) == pytest.approx({"prediction": 0.0, "value": 0.3, "target": 0.45})
+    assert browser.run(
+        "[...document.querySelectorAll('#legend .number')].map(e => e.innerText)"
+    ) == [
+        "\u22122",
+        "8",
+    ]
+
+
+def test_the_tint_of_tokens_is_their_improbability(browser, show, tree):
+    form = tree.to_dict()
+    form["nodes"][1]["logprobs"] = [-9.0, -6.0, *form["nodes"][1]["logprobs"][2:]]
+    show(SavedTree.from_dict(form))
+    browser.press("ArrowRight")
+    tints = browser.run(
+        "[...document.querySelectorAll('.token')].map(e => "
+        "Number(e.style.getPropertyValue('--surprise')))"
+    )
+    wanted = [1 - math.exp(logprob) for logprob in form["nodes"][1]["logprobs"]]
+    assert tints == pytest.approx(wanted, abs=6e-4)
+    assert tints[0] > tints[1]
+
+
+def test_the_expected_answer_stands_at_the_prompt_and_at_ends(browser, show, tree):
+    show(changed(tree, label="x = <b>7</b>"))
+    assert text(browser, ".expected") == "x = <b>7</b>"
+    browser.press("ArrowRight")
+    assert text(browser, ".expected") is None
+    browser.press("End")
+    assert text(browser, ".expected") == "x = <b>7</b>"
+    show(tree)  # without a label
+    assert text(browser, ".expected") is None
+
+
+def test_a_legend_says_what_value_worth_target_and_launch_are(browser, show, tree):
+    show(tree)
+    for _ in range(2):
+        legend = browser.run(
+            "[...document.querySelectorAll('#details details')].find(e => "
+            "e.innerText.startsWith('What the words mean')).innerText"
+        )
+        for word in ("value", "worth", "target", "launch", "prediction", "advantage"):
+            assert f"\n{word}\n" in legend
+        browser.press("ArrowRight")
+
+
+CALLS = {
+    "hermes": '<think>a <tool_call> in mind</think>Let me see.\n<tool_call>\n{"name": "look_up", '
+    '"arguments": {"word": "a </tool_call> b", "most": 3, "deep": {"x": [1]}}}\n</tool_call>',
+    "qwen-xml": "<think>a <tool_call> in mind</think>Let me see.\n<tool_call>\n<function=look_up>\n"
+    "<parameter=word>\na </tool_call> b\n</parameter>\n<parameter=most>\n3\n</parameter>\n"
+    '<parameter=deep>\n{"x":[1]}\n</parameter>\n</function>\n</tool_call>',
+}
+
+
+@pytest.mark.parametrize("dialect", sorted(CALLS))
+def test_calls_and_results_of_tools_are_set_apart(browser, show, tree, dialect):
+    """A turn may be written by several edges; its call is read as a whole."""
+    form, written = tree.to_dict(), CALLS[dialect]
+    first = form["nodes"][0]["id"]
+    one = next(n for n in form["nodes"] if n["parent"] == first and n["kind"] == "open")
+    two = next(n for n in form["nodes"] if n["parent"] == one["id"] and n["kind"] == "open")
+    for node, said in ((one, written[:70]), (two, written[70:])):
+        node["pieces"] = [said, *[""] * (len(node["tokens"]) - 1)]
+    result = {"role": "tool", "name": "look_up", "content": "<i>a word</i>"}
+    two |= {"answer": [result], "rendered": [1], "rendered_text": "<tool>"}
+    show(SavedTree.from_dict(form))
+    browser.press("/")
+    browser.call("Input.insertText", text=f"#{two['id']}")
+    browser.press("Enter")
+    (call,) = browser.run("[...document.querySelectorAll('.call')].map(e => e.innerText)")
+    lines = [line for line in call.split("\n") if line]
+    assert lines == ["calls look_up", "word", "a </tool_call> b", "most", "3", "deep", '{"x":[1]}']
+    assert text(browser, ".part.thinking") == "<think>a <tool_call> in mind</think>"
+    assert text(browser, ".part:not(.thinking)").startswith("Let me see.")
+    assert text(browser, ".result").split("\n")[0] == "result look_up"
+    assert text(browser, ".result .text") == "<i>a word</i>"
+    raw = browser.run("document.querySelector('.tokens').textContent")
+    assert raw.startswith(written[70:].replace("\n", "\u21b5\n"))
+    browser.press("Escape", "ArrowLeft")
+    assert "not finished here" in text(browser, ".call")
+    browser.press("ArrowRight", "ArrowRight")
+    assert text(browser, ".call") is None, "the next turn's own"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("<tool_call>{1}</tool_call>", "calls a tool (no JSON)"),
+        ('<tool_call>{"arguments": {}}</tool_call>', "calls a tool (no call)"),
+        ("<tool_call><function=f><parameter=a></tool_call>", "calls f (broken off)"),
+        ('<tool_call>{"name": "f"}</tool_call>', "calls f"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_shown_raw(browser, show, tree, said, shown):
+    form = tree.to_dict()
+    form["nodes"][1]["pieces"] = [said, *[""] * (len(form["nodes"][1]["tokens"]) - 1)]
+    show(SavedTree.from_dict(form))
+    browser.press("ArrowRight")
+    assert text(browser, ".call .role") == shown
+    if "(" in shown:
+        assert text(browser, ".call .text") == said
 
 
 def test_search_in_text(browser, show, tree):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from focus_core import DataError, save_tree
+from focus_core import DataError, Problem, Transition, save_tree
 from focus_core.testing import CountdownEnv
 from focus_core.view import SavedTree, read_tree
 from tests.view.view_kit import collected, saved
@@ -27,6 +27,42 @@ def test_a_script_saves_a_tree_as_the_command_does(tmp_path):
     assert read_tree(tmp_path / "tree-0.json") == SavedTree.of(collection, policy.decode)
     save_tree(collection, str(tmp_path / "other.json"), decode=lambda tokens: "?" * len(tokens))
     assert set("".join(read_tree(tmp_path / "other.json").nodes[-1].pieces)) <= {"?"}
+
+
+def test_the_expected_answer_and_the_environments_are_kept():
+    form = saved(problem=Problem("1 2 3", label={"answer": np.float32(6.5)}, id="p"), warmup=4)
+    assert form.label == {"answer": 6.5}
+    assert SavedTree.from_dict(json.loads(form.to_json())) == form
+    assert {type(state.answer) for state in form.nodes} == {list}
+    asked = saved(env=Asking(), segment=4, warmup=4, budget=0)
+    answered = [state for state in asked.nodes if state.rendered and state.parent is not None]
+    assert answered
+    for state in asked.nodes:
+        assert state.answer == ([{"role": "tool", "content": "42"}] if state in answered else [])
+
+
+class Asking(CountdownEnv):
+    """Answers each step."""
+
+    async def step(self, reply):
+        transition = await super().step(reply)
+        if transition.done:
+            return transition
+        return Transition(messages=[{"role": "tool", "content": "42"}])
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_tree_saved_before_labels_still_opens(tree, tmp_path, version):
+    old = json.loads(tree.to_json())
+    old["schema"] = version
+    if version == 3:
+        del old["label"]
+        for state in old["nodes"]:
+            del state["answer"]
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    read = read_tree(tmp_path / "old.json")
+    assert (read.schema, read.label) == (4, None)
+    assert read == tree
 
 
 def test_the_numbers_are_the_collections():
@@ -86,7 +122,7 @@ def change(form, path, value):
 
 
 WRONG = [
-    (("schema",), 1, "field 'schema': 1 is not 3"),
+    (("schema",), 1, "field 'schema': 1 is not 4 or 3"),
     (("nodes",), {}, "field 'nodes': must be a list"),
     (("nodes",), [], "nodes must hold the root"),
     (("nodes", 2), 7, "field 'nodes[2]'"),

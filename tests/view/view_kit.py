@@ -41,6 +41,8 @@ HOSTILE = (
     "line\u2028separator\u2029 \x00 nul \x85 \r\n tab\t",
     "lone \ud800 surrogate, \U000e0041 tag, \ue000 private",
     "{{trees}} {{script}} ${window.pwned = 5} javascript:window.pwned=6",
+    '<tool_call>{"name": "<img src=x>\u202e", "arguments": {"<b onclick=x>": "</tool_call>'
+    '</script><svg onload=pwned>"}}</tool_call><tool_call><function=<i>></tool_call>',
     "Z\u0351\u036b\u0343\u0346" + "\u0489" * 60 + "algo",
 )
 
@@ -49,6 +51,7 @@ def hostile():
     """A tree whose every text tries something."""
     tree = saved(budget=0, warmup=8 * len(HOSTILE), steps=3).to_dict()
     tree["problem"] = HOSTILE[0] + HOSTILE[4]
+    tree["label"] = HOSTILE[0]
     tree["policy"] = tree["stopped"] = HOSTILE[1]
     tree["settings"]["search"] = HOSTILE[2]
     tree["settings"][HOSTILE[1]] = HOSTILE[3]
@@ -57,6 +60,7 @@ def hostile():
     tree["nodes"][0]["rendered_text"] = "".join(HOSTILE)
     for place, node in enumerate(tree["nodes"][1:]):
         node["pieces"] = [HOSTILE[place % len(HOSTILE)], *[""] * (len(node["tokens"]) - 1)]
+        node["answer"] = [{"role": text, "name": text, "content": text} for text in HOSTILE]
         node["inside"] = list(range(1, len(node["tokens"]) - 1))
     tree["launches"]["phase"] = [HOSTILE[0]] * len(tree["launches"]["phase"])
     tree["failures"] = [{"stage": text, "state": 1, "launch": 0, "error": text} for text in HOSTILE]

@@ -13,7 +13,8 @@ const CHART = { width: 380, height: 104, left: 44, right: 8, top: 10, bottom: 20
 function worthChart(model, state, launch) {
   const { worth, transitions } = state.history;
   const { width, height, left, right, top, bottom } = CHART;
-  const most = worth.reduce((a, b) => Math.max(a, b), 0) || 1;
+  const given = state.launches.map((i) => model.saved.launches.worth[i]);
+  const most = [...given, ...worth].reduce((a, b) => Math.max(a, b), 0) || 1;
   const long = model.transitions || 1;
   const x = (value) => left + (value / long) * (width - left - right);
   const y = (value) => height - bottom - (value / most) * (height - top - bottom);
@@ -59,7 +60,7 @@ function worthChart(model, state, launch) {
   return chart;
 }
 
-// Prediction, value and target on one line, from the least to the most of the tree.
+// Prediction, value and target on the scale of the colours, its ends named.
 function valueBar(state, scale) {
   const marks = [
     ["prediction", state.prediction, "M0 -7V7"],
@@ -67,12 +68,15 @@ function valueBar(state, scale) {
     ["value", state.value, "M0 -5.5A5.5 5.5 0 1 0 0.01 -5.5Z"],
   ].filter(([, value]) => value !== null);
   const width = 380, inset = 10;
-  const x = (value) =>
-    inset + Math.max(0, Math.min(1, (value - scale.low) / (scale.high - scale.low))) * (width - 2 * inset);
+  const x = (value) => inset + scale.share(value) * (width - 2 * inset);
   const bar = shape("svg", {
-    class: "bar", viewBox: `0 0 ${width} 30`, role: "img",
-    "aria-label": marks.map(([name, value]) => `${name} ${fixed(value)}`).join(", "),
+    class: "bar", viewBox: `0 0 ${width} 42`, role: "img",
+    "aria-label": marks.map(([name, value]) => `${name} ${fixed(value)}`).join(", ") +
+      `; on a scale from ${end(scale.low)} to ${end(scale.high)}`,
   });
+  for (const [value, at, anchor] of [[scale.low, 0, "start"], [scale.high, width, "end"]]) {
+    bar.append(shape("text", { x: at, y: 40, "text-anchor": anchor }, end(value)));
+  }
   bar.append(shape("path", { class: "axis", d: `M${inset} 14H${width - inset}` }));
   for (const [name, value, d] of marks) {
     bar.append(shape("path", { class: name, d, transform: `translate(${x(value)} 14)` }));

@@ -1,4 +1,4 @@
-// What colours mean: a number of each state, on a scale of this tree.
+// What colours mean: a number of each state, on a scale that reaches over all there are.
 
 const STEPS = 24;
 
@@ -7,28 +7,30 @@ const MODES = {
     label: "value",
     legend: "value; at an end, its reward",
     of: (state) => (state.kind === "terminal" ? state.reward : state.value ?? state.prediction),
+    also: (state) => [state.prediction, state.value, state.target], // they stand on the same scale
     ramp: "poles",
-    range: (low, high) => (low >= 0 && high <= 1 && high - low > 0.6 ? [0, 1] : [low, high]),
+    range: (low, high) => (low >= 0 && high <= 1 ? [0, 1] : [low, high]),
   },
   advantage: {
     label: "advantage",
     of: (state) => state.advantage,
     ramp: "poles",
-    range: (low, high) => [-Math.max(-low, high), Math.max(-low, high)],
+    range: (low, high) => [-Math.max(-low, high) || -1, Math.max(-low, high) || 1],
   },
   worth: {
     label: "worth",
     legend: "worth to the search",
     of: (state, launch, model) => (state.kind === "open" ? model.worth(state, launch) : null),
+    also: (state) => state.history.worth,
     ramp: "single",
-    range: (low, high) => [0, high],
+    range: (low, high) => [Math.min(0, low), high],
   },
   surprise: {
     label: "\u2212log p",
     legend: "mean \u2212log p of the edge, nats",
     of: (state) => state.surprise,
     ramp: "single",
-    range: (low, high) => [0, high],
+    range: (low, high) => [Math.min(0, low), high],
   },
   visits: {
     label: "visits",
@@ -36,7 +38,6 @@ const MODES = {
     of: (state) => state.visits,
     ramp: "single",
     range: (low, high) => [0, high],
-    digits: 0,
   },
 };
 
@@ -72,18 +73,24 @@ class Scale {
       low = Math.min(low, value);
       high = Math.max(high, value);
     };
-    if (name === "worth") model.states.forEach((state) => state.history.worth.forEach(take));
-    else model.states.forEach((state) => state.failed || take(this.mode.of(state)));
+    for (const state of model.states) {
+      (this.mode.also?.(state) ?? []).forEach(take);
+      if (!state.failed) take(this.mode.of(state, model.launches, model));
+    }
     this.empty = low > high;
     [this.low, this.high] = this.empty ? [0, 1] : this.mode.range(low, high);
     if (!(this.high > this.low)) this.high = this.low + 1;
+  }
+
+  // Where a number stands on the scale, from 0 to 1; nothing lies outside.
+  share(value) {
+    return (value - this.low) / (this.high - this.low);
   }
 
   // Which of the STEPS colours a state has; -1 for none.
   step(state, launch) {
     const value = state.failed ? null : this.mode.of(state, launch, this.model);
     if (value === null || value === undefined) return -1;
-    const share = (value - this.low) / (this.high - this.low);
-    return Math.max(0, Math.min(STEPS - 1, Math.round(share * (STEPS - 1))));
+    return Math.round(this.share(value) * (STEPS - 1));
   }
 }

@@ -2,12 +2,21 @@
 
 const MANY = 100; // failures shown at once
 
+const MEANINGS = {
+  prediction: "the critic's, of the return still to come from this state",
+  value: "the prediction refined by the branches below; advantages are credited by it. An end has its reward instead",
+  target: "the mean return of the direct branches: what a critic would learn here",
+  worth: "what one more continuation from this state was expected to be good for, to the search; the highest is chosen next",
+  launch: "a continuation, from the state the search chose to an end; numbered from 0 as they began",
+  advantage: "how much better the edge was than its parent's value: its tokens train by it",
+};
+
 class Details {
   constructor(element, go, wind) {
     this.element = element;
     this.go = go;
     this.wind = wind;
-    this.open = new Set();
+    this.open = new Set(["words"]);
     this.query = "";
   }
 
@@ -19,10 +28,12 @@ class Details {
         make("h2", {}, `State ${state.id}`), make("span", { class: `kind ${state.failed ? "bad" : state.kind}` }, kind)),
       state.up ? this.trail(state) : null,
       ...this.failures(state),
+      ...this.expected(state),
       this.numbers(state, scale),
       ...this.choices(state, launch),
       ...(state === model.root ? this.prompt() : this.texts(state)),
     ];
+    parts.push(this.meanings());
     if (state === model.root) parts.push(this.about());
     this.element.replaceChildren(...parts.filter(Boolean));
     if (this.state !== state) this.element.scrollTop = 0;
@@ -66,6 +77,13 @@ class Details {
     });
     if (all.length > MANY) lines.push(make("p", {}, `${all.length - MANY} more: each is shown at its state`));
     return [make("section", { class: "failures" }, make("h3", {}, `Failures (${all.length})`), ...lines)];
+  }
+
+  // What answers are graded against: where one is asked for, and where one was given.
+  expected(state) {
+    const { label } = this.model.saved;
+    if (label === null || label === undefined || (state.up && state.kind === "open")) return [];
+    return [make("section", {}, make("h3", {}, "Expected answer"), block(words(label), "text expected"))];
   }
 
   numbers(state, scale) {
@@ -145,7 +163,7 @@ class Details {
   }
 
   texts(state) {
-    const section = make("section", {}, make("h3", {}, "Text of the edge"), this.tokens(state));
+    const section = make("section", {}, ...this.turn(state), make("h3", {}, "Text of the edge"), this.tokens(state));
     if (state.rendered.length) {
       const what = !state.fresh ? "The environment's answer"
         : { asked: "Asked for a summary, in a new prompt", folded: "The folded chat, a new prompt" }[state.fold]
@@ -167,17 +185,32 @@ class Details {
     return [section];
   }
 
+  // The turn up to here with its tool calls set apart, and what the environment answered.
+  turn(state) {
+    const said = this.model.turn(state);
+    if (!said.includes("<tool_call>") && !state.answer?.length) return [];
+    return [make("h3", {}, "The turn so far, read"), ...turnParts(said), ...(state.answer || []).map(answerPart)];
+  }
+
+  meanings() {
+    return this.folded("words", "What the words mean", () => {
+      const list = make("dl", { class: "pairs" });
+      for (const [name, meaning] of Object.entries(MEANINGS)) list.append(make("dt", {}, name), make("dd", {}, meaning));
+      return list;
+    });
+  }
+
   // The edge's tokens, tinted by how unlikely they were; one tab stop, arrows step.
   tokens(state) {
     const readout = make("p", { class: "readout", "aria-live": "polite" }, state.tokens.length
-      ? "Point at a token, or step with the arrow keys."
+      ? "The stronger a token's tint, the less likely it was (1 \u2212 p). Point at one, or step with the arrow keys."
       : "Nothing was generated.");
     const inside = new Set(state.inside), hits = this.model.hits(state, this.query);
     const text = make("div", { class: "text tokens", tabindex: "0", role: "group",
       "aria-label": `Text, ${state.tokens.length} tokens; arrow keys step through them` });
     state.pieces.forEach((piece, i) => {
       const token = make("span", { class: hits[i] ? "token hit" : "token", "data-place": i });
-      token.style.setProperty("--surprise", Math.min(1, -state.logprobs[i] / 5).toFixed(3));
+      token.style.setProperty("--surprise", (1 - Math.exp(state.logprobs[i])).toFixed(3));
       if (piece) write(token, piece);
       else token.append(make("span", { class: "mark" }, "\u00b7"));
       text.append(token);

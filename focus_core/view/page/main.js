@@ -62,13 +62,12 @@ class Page {
 
   paint(name) {
     const scale = (this.drawing.colours = new Scale(name, this.model));
-    const digits = scale.mode.digits ?? 2;
     const bar = make("span", { class: "ramp" });
     bar.style.backgroundImage = `linear-gradient(90deg, ${scale.mode.ramp === "poles"
       ? "var(--low), var(--mid), var(--high)" : "var(--little), var(--much)"})`;
     $("legend").replaceChildren(...(scale.empty ? [make("span", {}, `no ${name}`)] : [
-      make("span", {}, scale.mode.legend ?? name), make("span", { class: "number" }, fixed(scale.low, digits)), bar,
-      make("span", { class: "number" }, fixed(scale.high, digits))]),
+      make("span", {}, scale.mode.legend ?? name), make("span", { class: "number" }, end(scale.low)), bar,
+      make("span", { class: "number" }, end(scale.high))]),
       make("span", { class: "shapes" }, "\u25cf open  \u25a0 terminal  \u25cb truncated",
         this.model.saved.removed.length ? "  \u2715 failed" : ""));
     this.drawing.request();

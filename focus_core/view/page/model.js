@@ -97,6 +97,13 @@ class Model {
     return (state.whole ??= state.pieces.join(""));
   }
 
+  // What the policy has said since the environment last answered.
+  turn(state) {
+    const path = this.path(state);
+    const first = path.slice(0, -1).findLastIndex((at) => at.rendered.length || at.fresh);
+    return path.slice(first + 1).map((at) => this.text(at)).join("");
+  }
+
   find(query) {
     if (/^#\d+$/.test(query)) {
       const state = this.byId.get(Number(query.slice(1)));

@@ -61,6 +61,11 @@ function fixed(value, digits = 3) {
   return value < 0 ? "\u2212" + text.slice(1) : text;
 }
 
+// The end of a scale: whole numbers without decimals.
+function end(value) {
+  return Number.isInteger(value) ? fixed(value, 0) : fixed(value, 2);
+}
+
 function signed(value, digits = 3) {
   return value > 0 ? "+" + fixed(value, digits) : fixed(value, digits);
 }

@@ -20,6 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from focus_adapter_local.adapter import (
+    CONFIG,
+    WEIGHTS,
+    Adapter,
+    misfit,
+    read_adapter,
+    read_json,
+    read_tensors,
+)
 from focus_core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["SavedState", "read_state", "restore", "save"]
 
 _FORMAT = 1
-_ADAPTER = "adapter_model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -40,16 +48,23 @@ class SavedState:
     Attributes:
         directory: The checkpoint.
         step: Updates completed when it was saved.
+        rank: Of its adapter.
+        alpha: Of its adapter.
+        adapter: What a run that began from an adapter gave it its layers and ranks by; ``None``:
+            the trainer's own.
     """
 
     directory: Path
     step: int
+    rank: int
+    alpha: float
+    adapter: Adapter | None = None
 
 
 def read_state(
-    directory: str | Path, *, model: str, lora_rank: int, lora_alpha: float
+    directory: str | Path, *, model: str, lora_rank: int | None, lora_alpha: float | None
 ) -> SavedState:
-    """Check that a checkpoint is whole and fits, without loading it.
+    """Check that a checkpoint is whole and fits, without loading it; ``None`` takes what it has.
 
     Raises:
         DataError: A file is missing or unreadable, or of another format.
@@ -62,7 +77,7 @@ def read_state(
             path=path,
             remedy="give a checkpoint's directory, such as RUN/checkpoints/step-000010",
         )
-    state = _json(path / "state.json")
+    state = read_json(path / "state.json", "use another checkpoint")
     if state.get("format") != _FORMAT:
         raise DataError(
             f"is {state.get('format')!r}; this version reads {_FORMAT}",
@@ -70,15 +85,15 @@ def read_state(
             field="format",
             remedy="use the version that saved it",
         )
-    for name in (_ADAPTER, _OPTIMIZER):
+    for name in (WEIGHTS, _OPTIMIZER):
         if not (path / name).is_file():
             raise DataError("is missing", path=path / name, remedy="use another checkpoint")
-    adapter = _json(path / "adapter_config.json")
+    adapter = read_json(path / CONFIG, "use another checkpoint")
     theirs = (state.get("model"), adapter.get("r"), adapter.get("lora_alpha"))
     for option, saved, now in zip(
         ("model", "lora_rank", "lora_alpha"), theirs, (model, lora_rank, lora_alpha), strict=True
     ):
-        if saved != now:
+        if now is not None and saved != now:
             raise UsageError(
                 f"{path} was saved with {option} {saved!r}, but this run has {now!r}; "
                 f"give the same {option}"
@@ -86,20 +101,17 @@ def read_state(
     step = state.get("step")
     if not isinstance(step, int) or step < 0:
         raise DataError(f"is {step!r}", path=path / "state.json", field="step")
-    return SavedState(directory=path, step=step)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    remedy = "use another checkpoint"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", path=path, remedy=remedy) from error
-    except ValueError as error:
-        raise DataError(f"is damaged: {error}", path=path, remedy=remedy) from error
-    if not isinstance(content, dict):
-        raise DataError("is not a JSON object", path=path, remedy=remedy)
-    return content
+    rank, alpha = theirs[1:]
+    if type(rank) is not int or not isinstance(alpha, int | float):
+        raise DataError(f"has r {rank!r} and lora_alpha {alpha!r}", path=path / CONFIG)
+    began = (state.get("options") or {}).get("adapter")
+    return SavedState(
+        directory=path,
+        step=step,
+        rank=rank,
+        alpha=alpha,
+        adapter=read_adapter(path, None) if began else None,
+    )
 
 
 def save(learner: Learner, directory: Path, *, model: str, options: Mapping[str, Any]) -> None:
@@ -168,30 +180,25 @@ def restore(learner: Learner, saved: SavedState, *, optimizer: bool = True) -> N
     """
     import torch
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
-    from safetensors.torch import load_file
 
     remedy = "use another checkpoint"
-    weights = _tensors(saved.directory / _ADAPTER, load_file)
+    weights = read_tensors(saved.directory / WEIGHTS)
     ours = get_peft_model_state_dict(learner.model, save_embedding_layers=False)
-    if _shapes(weights) != _shapes(ours):
-        raise DataError(
-            "does not fit the model's layers", path=saved.directory / _ADAPTER, remedy=remedy
-        )
+    if wrong := misfit(weights, ours):
+        raise DataError(wrong, path=saved.directory / WEIGHTS, remedy=remedy)
     if not optimizer:
         set_peft_model_state_dict(learner.model, weights)
         learner.optimizer.state.clear()
         learner.step = 0
         return
-    moments = _tensors(saved.directory / _OPTIMIZER, load_file)
+    moments = read_tensors(saved.directory / _OPTIMIZER)
     expected = {
         f"{moment}.{name}": parameter
         for name, parameter in learner.parameters.items()
         for moment in _MOMENTS
     }
-    if moments and _shapes(moments) != _shapes(expected):
-        raise DataError(
-            "does not fit the adapter", path=saved.directory / _OPTIMIZER, remedy=remedy
-        )
+    if moments and (wrong := misfit(moments, expected)):
+        raise DataError(wrong, path=saved.directory / _OPTIMIZER, remedy=remedy)
     set_peft_model_state_dict(learner.model, weights)
     learner.optimizer.state.clear()
     for name, parameter in learner.parameters.items() if moments else ():
@@ -200,19 +207,3 @@ def restore(learner: Learner, saved: SavedState, *, optimizer: bool = True) -> N
         for moment in _MOMENTS:
             state[moment] = moments[f"{moment}.{name}"].to(parameter.device)
     learner.step = saved.step
-
-
-def _tensors(path: Path, load: Any) -> dict[str, Any]:
-    from safetensors import SafetensorError
-
-    try:
-        tensors: dict[str, Any] = load(str(path))
-    except (OSError, SafetensorError) as error:
-        raise DataError(
-            f"cannot be read: {error}", path=path, remedy="use another checkpoint"
-        ) from error
-    return tensors
-
-
-def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}

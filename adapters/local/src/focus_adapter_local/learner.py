@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from focus_adapter_local._attention import attend_in_groups
+from focus_adapter_local.adapter import Adapter, check_targets
 from focus_adapter_local.items import Item, check_items
 from focus_adapter_local.losses import LossConfig, TokenSums, token_loss
 from focus_adapter_local.models import LoadedModel, quiet
@@ -54,6 +55,7 @@ class LearnerConfig:
     grad_clip_norm: float
     lora_rank: int
     lora_alpha: float
+    adapter: Adapter | None = None
     seed: int
     max_batch_tokens: int
     logprob_tolerance: float
@@ -145,12 +147,15 @@ class Learner:
         self.step = 0
         self._template = share(loaded.model)
         attend_in_groups(self._template)
-        lora = LoraConfig(
-            r=config.lora_rank,
-            lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # PEFT divides it, any number
-            target_modules="all-linear",
-            task_type="CAUSAL_LM",
-        )
+        shape: dict[str, Any] = {
+            "r": config.lora_rank,
+            "lora_alpha": config.lora_alpha,
+            "target_modules": "all-linear",
+        }
+        if config.adapter is not None:
+            check_targets(loaded.model, config.adapter)
+            shape = dict(config.adapter.shape)
+        lora = LoraConfig(task_type="CAUSAL_LM", **shape)
         with quiet():
             self.model: Any = get_peft_model(loaded.model, lora)
         self.model.eval()  # dropout would make the ratio differ from 1

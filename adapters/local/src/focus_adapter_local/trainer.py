@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
+from focus_adapter_local.adapter import Adapter, check_given, read_adapter
 from focus_adapter_local.checkpoint import SavedState, read_state
 from focus_adapter_local.items import Item, to_item
 from focus_adapter_local.models import ModelFiles, find_model
@@ -30,7 +31,8 @@ __all__ = ["LocalTrainer"]
 T = TypeVar("T")
 
 _LOSSES = ("cispo", "cross_entropy", "importance_sampling", "ppo")
-_POSITIVE = ("learning_rate", "lora_rank", "lora_alpha", "clip_high_threshold", "eps")
+_POSITIVE = ("learning_rate", "clip_high_threshold", "eps")
+_SHAPE = 32  # rank and alpha of an adapter that nobody gave any
 _TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 2.0}
 """Largest |learner - behaviour| at lag 0, in nats, that rounding explains; see the README."""
 
@@ -48,8 +50,11 @@ class LocalTrainer:
         loss: ``ppo``, ``importance_sampling``, ``cispo`` or ``cross_entropy``.
         clip_low_threshold: Least ratio that ppo and cispo let through.
         clip_high_threshold: Largest ratio that ppo and cispo let through.
-        lora_rank: Rank of the adapter on every linear layer.
-        lora_alpha: The adapter's output is scaled by alpha / rank.
+        lora_rank: Rank of the adapter on every linear layer; ``None``: 32, or what ``adapter`` or
+            the checkpoint has.
+        lora_alpha: The adapter's output is scaled by alpha / rank; ``None`` likewise.
+        adapter: Directory of a PEFT LoRA adapter to begin from, with its own layers and ranks; a
+            checkpoint is one too. ``resume_from`` goes before it.
         seed: Of the adapter's initial weights.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ``cuda:1``, ...
         dtype: Of the base model: ``float32``, ``bfloat16`` or ``float64``. The adapter learns in
@@ -79,8 +84,9 @@ class LocalTrainer:
     loss: str = "ppo"
     clip_low_threshold: float = 0.8
     clip_high_threshold: float = 1.2
-    lora_rank: int = 32
-    lora_alpha: float = 32.0
+    lora_rank: int | None = None
+    lora_alpha: float | None = None
+    adapter: str | None = None
     seed: int = 0
     device: str = "auto"
     dtype: str = "float32"
@@ -99,6 +105,7 @@ class LocalTrainer:
 
     _files: ModelFiles = attrs.field(init=False)
     _saved: SavedState | None = attrs.field(init=False, default=None)
+    _adapter: Adapter | None = attrs.field(init=False, default=None)
     _pool: ThreadPoolExecutor | None = attrs.field(init=False, default=None)
     _learner: Learner | None = attrs.field(init=False, default=None)
     _engine: Engine | None = attrs.field(init=False, default=None)
@@ -109,9 +116,9 @@ class LocalTrainer:
         """Refuse what would fail later.
 
         Raises:
-            UsageError: An option is out of range, or does not fit the checkpoint.
+            UsageError: An option is out of range, or does not fit the checkpoint or adapter.
             UnknownNameError: No such model.
-            DataError: A model or checkpoint file is missing or unusable.
+            DataError: A file of the model, checkpoint or adapter is missing or unusable.
         """
         self._check_options()
         self._files = find_model(self.model)
@@ -122,6 +129,11 @@ class LocalTrainer:
                 lora_rank=self.lora_rank,
                 lora_alpha=self.lora_alpha,
             )
+            self._adapter = self._saved.adapter
+        elif self.adapter is not None:
+            self._adapter = read_adapter(self.adapter, self._files)
+            given = {"lora_rank": self.lora_rank, "lora_alpha": self.lora_alpha}
+            check_given(self._adapter, given)
 
     def _check_options(self) -> None:
         if self.loss not in _LOSSES:
@@ -142,7 +154,7 @@ class LocalTrainer:
                 f"the clip bounds {self.clip_low_threshold!r} and {self.clip_high_threshold!r} are "
                 "bounds on the ratio: 0 <= low <= high, for example 0.8 and 1.2"
             )
-        for name in ("threads", "logprob_tolerance"):
+        for name in ("lora_rank", "lora_alpha", "threads", "logprob_tolerance"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is {value!r}; it must be above 0")
@@ -186,6 +198,7 @@ class LocalTrainer:
         """Runs in the learner's thread."""
         import torch
 
+        from focus_adapter_local.adapter import load_adapter
         from focus_adapter_local.checkpoint import restore
         from focus_adapter_local.engine import Engine
         from focus_adapter_local.learner import Learner
@@ -198,7 +211,7 @@ class LocalTrainer:
             learner = Learner(loaded, self._learner_config())
         except FocusError:
             raise
-        except (ValueError, RuntimeError, AttributeError) as error:
+        except (ValueError, TypeError, RuntimeError, AttributeError) as error:
             raise DataError(
                 f"PEFT cannot put a LoRA adapter on it: {error}",
                 path=self._files.directory,
@@ -206,6 +219,8 @@ class LocalTrainer:
             ) from error
         if self._saved is not None:
             restore(learner, self._saved)
+        elif self._adapter is not None:
+            load_adapter(learner, self._adapter)
         self._learner, self._tokenizer = learner, loaded.tokenizer
         self._engine = Engine(
             max_rows=self.max_sampling_batch,
@@ -217,8 +232,13 @@ class LocalTrainer:
         from focus_adapter_local.learner import LearnerConfig
         from focus_adapter_local.losses import LossConfig
 
-        shared = {each.name for each in attrs.fields(LearnerConfig)} - {"loss"}
+        own = {"loss", "adapter", "lora_rank", "lora_alpha"}
+        shared = {each.name for each in attrs.fields(LearnerConfig)} - own
         options = {name: getattr(self, name) for name in shared}
+        saved = self._saved
+        options["adapter"] = self._adapter
+        options["lora_rank"] = saved.rank if saved else self.lora_rank or _SHAPE
+        options["lora_alpha"] = saved.alpha if saved else self.lora_alpha or float(_SHAPE)
         if self.logprob_tolerance is None:
             options["logprob_tolerance"] = _TOLERANCE[self.dtype]
         loss = LossConfig(
