@@ -183,7 +183,7 @@ class Collector:
         )
         await growth.run()
         if hasattr(self.agent.env, "conclude") and not (fail_fast and failures.found):
-            await _conclude(self.agent.env, continuations.tree, problem)
+            await _conclude(self.agent.env, continuations.tree, problem, self._execution)
         return Collection(
             continuations.tree,
             problem,
@@ -197,7 +197,7 @@ class Collector:
         )
 
 
-async def _conclude(env: Any, tree: Tree, problem: Problem) -> None:
+async def _conclude(env: Any, tree: Tree, problem: Problem, execution: Execution) -> None:
     """Add to finished rollouts what their environment finds by comparing them.
 
     Raises:
@@ -207,10 +207,16 @@ async def _conclude(env: Any, tree: Tree, problem: Problem) -> None:
     if not leaves:
         return
     name = f"problem {problem.id!r}: {type(env).__name__}.conclude"
+    own = getattr(env, "execution", None)
     try:
+        if hasattr(env, "execution"):
+            env.execution = execution
         more = [float(value) for value in await env.conclude([Rollout(tree, n) for n in leaves])]
     except Exception as error:
         raise CollectionError(f"{name}: {type(error).__name__}: {error}") from error
+    finally:
+        if hasattr(env, "execution"):
+            env.execution = own
     if len(more) != len(leaves) or not np.isfinite(more).all():
         raise CollectionError(f"{name} gave {more} for {len(leaves)} rollouts; one number each")
     for node, value in zip(leaves, more, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,17 +16,21 @@ import numpy as np
 from focus_core.agent.agent import Agent, NextPrompt, Spoken, call_plain
 from focus_core.collect.predictions import Predictions
 from focus_core.collect.shared_requests import Opening
-from focus_core.env.env import Transition
-from focus_core.env.execution import Execution
+from focus_core.env.env import Transition, release
+from focus_core.env.execution import Execution, bounded
 from focus_core.env.workspace import Workspace
 from focus_core.errors import UsageError
 from focus_core.records import Problem
 from focus_core.tree.prefix import Prefix
 from focus_core.tree.tree import ASKED, FOLDED, OPEN, ROOT, TERMINAL, TRUNCATED, Tree
+from focus_core.utils.concurrency import doing, finish
 
 __all__ = ["Continuation", "Continuations"]
 
 _NOTHING = np.empty(0, np.int32)
+
+_RELEASE = 30.0
+"""Seconds that an environment's ``release`` may take."""
 
 
 @attrs.define(eq=False)
@@ -101,11 +106,16 @@ class Continuations:
         self.samples_together = _samples_together(agent.policy)
         self.chunks: dict[Any, Any] = {}
         self.tree = Tree()
+        self._begun: Any = None
 
     async def plant(self) -> None:
-        """Make the root: reset the environment, render its prompt, ask for its value."""
+        """Make the root: reset the environment, render its prompt, ask for its value.
+
+        The first continuation goes on in an environment that holds something, or cannot be
+        restored.
+        """
         agent = self._agent
-        env = agent.new_env(self._execution, self._workspace)
+        self._begun = env = agent.new_env(self._execution, self._workspace)
         messages = await agent.first_messages(env, self._problem)
         self.tree = Tree(
             agent.first_prompt(messages),
@@ -116,15 +126,29 @@ class Continuations:
         self.tree.workspace[ROOT] = _files(env)
         self._predictions.ask_root(self.tree)
 
+    async def close(self) -> None:
+        """Release the environment that gave the prompt, if no continuation went on in it."""
+        env, self._begun = self._begun, None
+        if env is not None:
+            await _released(env)
+
     async def act_out(self, branch: Continuation, generated: Callable[[], None]) -> None:
-        """Act from the source until the rollout is done or cut.
+        """Act from the source until the rollout is done or cut, in an environment of its own.
 
         Args:
             branch: The branch.
             generated: Called for every transition that the policy has sampled.
         """
+        env, begun = self._own_env(branch.source)
+        try:
+            if not begun:
+                await self._restore(env, branch.source)
+            await self._act_in(env, branch, generated)
+        finally:
+            await _released(env)
+
+    async def _act_in(self, env: Any, branch: Continuation, generated: Callable[[], None]) -> None:
         tree, agent = self.tree, self._agent
-        env = await self._restored(branch.source)
         branch.length = tree.prefix_length(branch.source)
         branch.tokens = None if self._takes_prefix else tree.prefix(branch.source).tolist()
         while True:
@@ -170,20 +194,25 @@ class Continuations:
         ask = functools.partial(say, prefix, seed, fold=asked, env=env)
         return await opening.take(branch.launch, ask)
 
-    async def _restored(self, source: int) -> Any:
-        """The environment as it was at a state, this continuation's own."""
+    def _own_env(self, source: int) -> tuple[Any, bool]:
+        """A continuation's own environment, and whether it is at the source already."""
+        env = self._begun
+        if source == ROOT and env is not None and not (self._forkable and _plain(env)):
+            self._begun = None
+            return env, True
+        files = self.tree.workspace[source] if self._forkable else self._workspace
+        return self._agent.new_env(self._execution, files), False
+
+    async def _restore(self, env: Any, source: int) -> None:
+        """Bring a new environment to a state."""
         tree, agent = self.tree, self._agent
-        if agent.forkable:
-            env = agent.new_env(self._execution, tree.workspace[source])
+        if self._forkable:
             call_plain(env, "restore", tree.snapshot[source])
-            return env
-        env = agent.new_env(self._execution, self._workspace)
-        if await agent.first_messages(env, self._problem) != tree.messages[ROOT]:
+        elif await agent.first_messages(env, self._problem) != tree.messages[ROOT]:
             raise ValueError(
                 f"{type(env).__name__}.reset gave other messages the second time; make it "
                 "deterministic, or give the environment snapshot() and restore()"
             )
-        return env
 
     async def _view(
         self, branch: Continuation, spoken: Spoken, transition: Transition
@@ -270,6 +299,25 @@ class Continuations:
         text = ",".join(map(str, (*self._key, launch, transition)))
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
+
+
+def _plain(env: Any) -> bool:
+    """Whether an environment holds nothing that has to be released."""
+    return not hasattr(env, "release")
+
+
+async def _released(env: Any) -> None:
+    """Release a copy, to the end even if cancelled; beside an error its own is a note."""
+    if _plain(env):
+        return
+    running = sys.exception()
+    try:
+        with doing(f"releasing a {type(env).__name__}"):
+            await finish(bounded(release(env), _RELEASE))
+    except Exception as error:
+        if running is None:
+            raise
+        running.add_note(f"afterwards {type(env).__name__}.release failed: {error!r}")
 
 
 def _samples_together(policy: Any) -> str | None:

@@ -122,6 +122,10 @@ class Growth:
             if self._predictions.root is not None:
                 running.add(self._predictions.root)
             await _cancelled(running)
+            try:
+                await self._continuations.close()
+            except Exception as error:
+                self._failures.add("environment", ROOT, -1, error)
             self._forget()
 
     async def _root_value(self) -> None:

@@ -8,11 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
+from focus_core.env.execution import Execution, ThreadExecution
 from focus_core.errors import UsageError
 from focus_core.policy import StopReason
 from focus_core.records import Problem
+from focus_core.utils.concurrency import awaited
 
-__all__ = ["Env", "Reply", "ReplyEnv", "Said", "Transition", "add_system", "reset"]
+__all__ = ["Env", "Reply", "ReplyEnv", "Said", "Transition", "add_system", "release", "reset"]
 
 
 @attrs.frozen
@@ -78,10 +80,17 @@ class Env(Protocol):
 
     Further optional attributes, read before each transition: ``stop``, token ids that end the
     policy's turn beside those of the sampling; ``room``, most tokens the next transition may have.
-    Further optional methods, both awaited, of the instance the collector was given:
+    ``reset`` may be a coroutine function.
+
+    Further optional methods, all awaited. Of a copy: ``release()``, once and on every way out, when
+    its continuation is done, cut, failed or cancelled, frees what it alone holds (what its
+    ``reset`` opened, or a ``step`` of it). Of the instance the collector was given:
     ``conclude(rollouts)``, once the tree is grown, returns for each finished rollout what is added
     to its last reward (rewards that compare rollouts); ``aclose()``, when the collector is left,
-    frees what the copies share. ``reset`` may be a coroutine function.
+    frees what the copies share.
+
+    With ``release``, or without snapshots, no copy serves the prompt alone: the one whose
+    ``reset`` gave it acts out the first continuation, without being restored.
 
     A last message with ``tokens`` carries the whole prompt, token for token: it is sent as it is,
     and no template renders the chat. ``content`` is then for people to read.
@@ -100,6 +109,16 @@ async def reset(env: Any, problem: Problem) -> Any:
     """What an environment's ``reset`` gives, whether it is awaited or not."""
     messages = env.reset(problem)
     return await messages if inspect.isawaitable(messages) else messages
+
+
+async def release(env: Any) -> None:
+    """Let a copy free what it alone holds, where it can.
+
+    Raises:
+        TypeError: Its ``release`` is not async.
+    """
+    if hasattr(env, "release"):
+        await awaited(env.release(), f"{type(env).__name__}.release")
 
 
 def add_system(messages: Sequence[Any], text: str, *, last: bool = False) -> tuple[Any, ...]:
@@ -125,7 +144,13 @@ class ReplyEnv:
     Args:
         decode: The policy's ``decode``.
         max_tokens: Length limit of the reply, in tokens.
+
+    Attributes:
+        execution: Runs blocking work: ``await self.execution.run(function, *args)``. The agent's
+            service while it is collected, and otherwise one that all environments share.
     """
+
+    execution: Execution = ThreadExecution()
 
     def __init__(self, decode: Callable[[Sequence[int]], str], max_tokens: int) -> None:
         if not max_tokens >= 1:

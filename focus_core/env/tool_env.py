@@ -9,7 +9,6 @@ import attrs
 
 from focus_core.env.dialects import Dialect, find_dialect
 from focus_core.env.env import Reply, ReplyEnv, Said, Transition, add_system
-from focus_core.env.execution import Execution, ThreadExecution
 from focus_core.env.tools import Parsed, Tool, ToolCall, ToolState
 from focus_core.env.workspace import Workspace
 from focus_core.errors import UsageError
@@ -60,7 +59,6 @@ class ToolEnv(ReplyEnv):
         value: What stateful tools keep; set its start in ``reset`` of a subclass.
     """
 
-    execution: Execution | None = None
     workspace: Workspace | None = None
 
     def __init__(
@@ -137,14 +135,9 @@ class ToolEnv(ReplyEnv):
 
     async def _call(self, call: ToolCall) -> tuple[str, bool]:
         own = self.workspace.fork() if self.workspace is not None else None
-        execution = self.execution or ThreadExecution(1)
-        try:
-            text, after = await self.tools[call.name].call(
-                call.arguments, ToolState(self.value, own), execution, self.timeout
-            )
-        finally:
-            if self.execution is None:
-                await execution.aclose()
+        text, after = await self.tools[call.name].call(
+            call.arguments, ToolState(self.value, own), self.execution, self.timeout
+        )
         if after is not None:
             self.value, self.workspace = after.value, after.workspace
         return text, after is not None

@@ -7,11 +7,12 @@ import contextlib
 import copy
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from focus_core.agent.agent import Agent
-from focus_core.env.env import Reply, Transition, reset
+from focus_core.env.env import Reply, Transition, release, reset
 from focus_core.env.execution import ThreadExecution
 from focus_core.policy import Policy, SamplingParams
 from focus_core.records import Problem
@@ -46,6 +47,7 @@ class EnvContract(Contract):
     longest_hold: float = 0.5
 
     _execution: ThreadExecution
+    _copies: list[Any]
 
     @contextlib.contextmanager
     def surroundings(self) -> Iterator[None]:
@@ -55,6 +57,15 @@ class EnvContract(Contract):
             yield
         finally:
             asyncio.run(self._execution.aclose())
+
+    async def _limited(self, work: Coroutine[Any, Any, None]) -> None:
+        """A contract, and the release of what it acted in."""
+        self._copies = []
+        try:
+            await super()._limited(work)
+        finally:
+            for env in self._copies:
+                await release(env)
 
     def policies(self) -> Sequence[Policy]:
         """Who acts in the environment: two that say random text, one at length, one tersely."""
@@ -67,6 +78,17 @@ class EnvContract(Contract):
     def env(self) -> tuple[Any, Problem]:
         """A fresh environment and a problem for it."""
         return self.subject(), self.problem
+
+    def open_now(self) -> int | None:
+        """How many resources are open; ``None``: nobody can tell.
+
+        By default the files, pipes and sockets of this process. Override it where an environment
+        opens something else (containers, browsers, sessions), or elsewhere.
+        """
+        for folder in ("/proc/self/fd", "/dev/fd"):
+            with contextlib.suppress(OSError):
+                return len(os.listdir(folder))
+        return None
 
     async def replies(self) -> Sequence[Reply]:
         """What is said to the environment, in order: three replies or more. It need not be async.
@@ -264,7 +286,36 @@ class EnvContract(Contract):
             "self.execution.run(function, ...) for blocking work",
         )
 
+    @contract()
+    async def test_ended_rollouts_hold_nothing(self) -> None:
+        """What a rollout opened is closed when it ends, however far it came."""
+        name = type(self.env()[0]).__name__
+        replies = await self._script()
+        env, ended = self.env()[0], []
+        await self._rollout(env, replies)  # what all share is open from now on
+        before = self.open_now()
+        for place in range(2 * len(replies)):
+            ended.append(await self._rollout(env, replies[: place % (len(replies) + 1)]))
+        after = self.open_now()
+        if before is None or after is None:
+            raise NotApplicable("what is open cannot be counted here; override open_now()")
+        way = "release() must close" if hasattr(env, "release") else "give it a release() to close"
+        require(
+            after - before < len(ended) / 2,  # a few may be somebody else's
+            f"{len(ended)} rollouts of {name} ended and left {after - before} more resources open; "
+            f"{way} what a copy opened",
+        )
+
     # What they share
+
+    async def _rollout(self, env: Any, replies: Sequence[Reply]) -> Any:
+        """A copy of an environment that was begun, acted in and released."""
+        made = Agent(self.policy(), env).new_env(self._execution, None)
+        try:
+            await self._history(made, replies)
+        finally:
+            await release(made)
+        return made
 
     def _copy(self) -> Any:
         """A continuation's copy of a fresh environment, as the collector makes it."""
@@ -278,6 +329,7 @@ class EnvContract(Contract):
     def _of(self, env: Any) -> Any:
         made = Agent(self.policy(), env).new_env(self._execution, None)
         require(type(made) is type(copy.copy(env)), "an environment must be copyable")
+        self._copies.append(made)
         return made
 
     async def _history(

@@ -57,6 +57,7 @@ class FocusGroupBuilder(EnvGroupBuilder):  # type: ignore[misc]  # untyped witho
     chat: Chat
     group_size: int
     _open: list[Any] = attrs.field(factory=list, init=False)
+    _envs: list[FocusEnv] = attrs.field(factory=list, init=False)
 
     async def make_envs(self) -> Sequence[Env]:
         """Fresh environments, each with an agent of its own."""
@@ -69,11 +70,14 @@ class FocusGroupBuilder(EnvGroupBuilder):  # type: ignore[misc]  # untyped witho
             if hasattr(agent.env, "aclose"):
                 self._open.append(agent.env)
             envs.append(FocusEnv(agent, self.problem, agent.execution or execution))
+        self._envs += envs
         return envs
 
     async def cleanup(self) -> None:
         """Close what the environments used."""
         opened, self._open = self._open, []
+        envs, self._envs = self._envs, []
+        await all_of(env.aclose() for env in envs)
         await all_of(one.aclose() for one in opened)
 
     def logging_tags(self) -> list[str]:
@@ -93,7 +97,7 @@ class FocusGroupBuilder(EnvGroupBuilder):  # type: ignore[misc]  # untyped witho
         """What was pickled, with nothing open."""
         for name, value in state.items():
             setattr(self, name, value)
-        self._open = []
+        self._open, self._envs = [], []
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ from tinker_cookbook.rl.rollout_limits import RolloutLimits
 from tinker_cookbook.rl.types import STOP_METRIC_PREFIX, ActionExtra, Env, StepResult, StopReason
 
 from focus_core.agent.agent import Agent, NextPrompt
-from focus_core.env.env import Transition
+from focus_core.env.env import Transition, release
 from focus_core.env.execution import Execution
 from focus_core.errors import GenerationError, UsageError
 from focus_core.policy import Generation
@@ -72,6 +72,12 @@ class FocusEnv(Env):  # type: ignore[misc]  # untyped where the SDK is not insta
             )
         return tinker.ModelInput.from_ints(self._prompt), self._stop()
 
+    async def aclose(self) -> None:
+        """Release what the rollout opened, if it has not ended by itself."""
+        env, self._env = self._env, None
+        if env is not None:
+            await release(env)
+
     async def step(self, action: list[int], *, extra: ActionExtra | None = None) -> StepResult:
         """One transition."""
         stop = self._stop()
@@ -98,6 +104,8 @@ class FocusEnv(Env):  # type: ignore[misc]  # untyped where the SDK is not insta
         reason = None if transition.done else self._cut(transition)
         if reason is not None:
             metrics[f"{STOP_METRIC_PREFIX}{reason}"] = 1.0
+        if transition.done or reason is not None:
+            await self.aclose()
         return StepResult(
             reward=float(transition.reward) - view.penalty,
             episode_done=transition.done or reason is not None,
