@@ -28,9 +28,10 @@ import attrs
 from focus_core.errors import DataError, UsageError
 from focus_core.lanes.sinks import JsonlDirectory
 from focus_core.records import StepReport
+from focus_core.run.checkpoints import drop_after, drop_old
 from focus_core.run.config import RunConfig
 from focus_core.schedule.progress import Progress
-from focus_core.utils.files import append_lines, write_atomically
+from focus_core.utils.files import append_lines, torn, write_atomically
 from focus_core.utils.lock import hold
 from focus_core.utils.plain_json import to_json
 
@@ -153,8 +154,14 @@ class RunDirectory:
         """Record what a resumed run is asked for from now on."""
         self._write("config.json", attrs.asdict(config))
 
-    def saved(self, reference: str, progress: Progress) -> None:
-        """Record a checkpoint; from now on a resume starts there, wherever the run is moved."""
+    def saved(self, reference: str, progress: Progress, *, keep: int | None = None) -> None:
+        """Record a checkpoint; from now on a resume starts there, wherever the run is moved.
+
+        Args:
+            reference: What the trainer calls it.
+            progress: What it holds.
+            keep: How many of those in ``checkpoints`` stay, with this one; ``None``: all.
+        """
         path, here = Path(reference), self.path.resolve()
         inside = path.is_absolute() and path.is_relative_to(here)
         self._write(
@@ -165,11 +172,12 @@ class RunDirectory:
                 "inside": inside,
             },
         )
+        drop_old(self.checkpoints, progress.learner_step, keep)
 
     def rewind(self) -> list[str]:
         """Drop what was made after the newest checkpoint: a resumed run makes it again.
 
-        A last line that was cut short by a crash goes too.
+        A last line that was cut short by a crash goes too, and so do files that were.
 
         Returns:
             Names of the files that changed or went.
@@ -177,8 +185,8 @@ class RunDirectory:
         Raises:
             DataError: Another line cannot be read.
         """
-        progress, _ = self.state()
-        changed = []
+        progress, reference = self.state()
+        changed = drop_after(self.checkpoints, -1 if reference is None else progress.learner_step)
         for name, key, end in (
             ("metrics.jsonl", "batch", progress.batch),
             ("evaluations.jsonl", "learner_step", progress.learner_step),
@@ -187,6 +195,12 @@ class RunDirectory:
             if path.exists() and self._keep_below(path, key, end):
                 changed.append(name)
         pattern = f"*-{self.config()['run_id']}-*.jsonl"
+        cut = torn(self.path, "*.json") + torn(self.path, "*.jsonl")
+        for folder in (self.critic_targets, *self.lanes.glob("*")):
+            cut += torn(folder, pattern)
+        for path in cut:
+            path.unlink()
+            changed.append(path.name)
         for path in sorted((*self.critic_targets.glob(pattern), *self.lanes.glob(f"*/{pattern}"))):
             with path.open(encoding="utf-8") as file:
                 record = _parsed(path, 1, file.readline())
@@ -218,6 +232,11 @@ class RunDirectory:
     def evaluation(self, learner_step: int, metrics: Mapping[str, Any]) -> None:
         """Append an evaluation."""
         self._append("evaluations.jsonl", {"learner_step": learner_step, **metrics})
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where a trainer saves that saves here."""
+        return self.path / "checkpoints"
 
     @property
     def critic_targets(self) -> Path:

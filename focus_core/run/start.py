@@ -213,7 +213,7 @@ def _prepared(
     """Everything looked up, and the directories that it names."""
     options = {
         **options,
-        "checkpoint_dir": str((directory.path / "checkpoints").resolve()),
+        "checkpoint_dir": str(directory.checkpoints.resolve()),
         "seed": config.seed,
     }
     if config.replay is not None:

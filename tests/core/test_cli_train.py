@@ -344,6 +344,44 @@ def test_a_resume_without_steps_finishes_what_was_asked_for_at_first(here):
     assert [r["batch"] for r in lines(here / "run/metrics.jsonl")] == [0, 1, 2, 3, 4, 5]
 
 
+# Checkpoints ----------------------------------------------------------------------------------
+
+
+def saved_in(run):
+    """Names of what lies in a run's checkpoints."""
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def test_what_a_kill_cut_short_goes_with_the_next_save_or_resume(here, installed):
+    args = ("--steps", 5, "--run-dir", "run", "--save-every", 2, "--record", "rec")
+    killed = focus(installed, *BASE, *args, "--set", "trainer.kill_at=3", cwd=here)
+    assert killed.code == -signal.SIGKILL
+    run = here / "run"
+    assert saved_in(run) == ["step-000002.json"]
+    run_id = RunDirectory(run).config()["run_id"]
+    cut = [
+        *(run / name for name in (".state.json.0123abcd", ".metrics.jsonl.0123abcd")),
+        *(run / "checkpoints" / name for name in (".step-000004.new-7", "step-000003.json")),
+        run / f"critic-targets/.0-1-{run_id}-89abcdef.jsonl.0123abcd",
+        here / "rec/.batch-000003.npz.0123abcd",
+    ]
+    others = [
+        *(run / name for name in (".notes", "checkpoints/best", "checkpoints/.git")),
+        run / "critic-targets/.0-1-anotherrun-89abcdef.jsonl.0123abcd",
+    ]
+    for path in (*cut, *others):
+        path.write_text("half of it")
+    more = ("--set", "trainer.kill_at=none", "--set", "trainer.fail_at=2")
+    assert invoke("train", "--resume", "run", *more).code == 1
+    assert not any(path.exists() for path in cut)
+    assert all(path.exists() for path in others)
+    (run / "checkpoints/.step-000004.new-7").mkdir()
+    assert invoke("train", "--resume", "run", "--set", "trainer.fail_at=none").code == 0
+    steps = [f"step-{step:06d}.json" for step in (2, 4, 5)]
+    assert saved_in(run) == [".git", "best", *steps]
+    assert [r["batch"] for r in lines(run / "metrics.jsonl")] == [0, 1, 2, 3, 4]
+
+
 # Order and epochs -----------------------------------------------------------------------------
 
 
