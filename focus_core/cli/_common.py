@@ -102,12 +102,17 @@ def checkpoint_of(name: str) -> str:
     Raises:
         DataError: The directory's run has no checkpoint.
     """
-    from focus_core.errors import UsageError
+    from focus_core.errors import DataError, UsageError
     from focus_core.run.directory import RunDirectory
 
     files = ("state.json", "config.json")
     if all(os.path.isfile(os.path.join(name, file)) for file in files):
-        return RunDirectory.open(Path(name)).state()[1]
+        reference = RunDirectory.open(Path(name)).state()[1]
+        if reference is None:
+            raise DataError(
+                "has no checkpoint yet", path=name, remedy="wait for one, or name a saved state"
+            )
+        return reference
     if os.sep in name and "://" not in name and not os.path.exists(name):
         raise UsageError(f"--checkpoint {name}: there is no such run or checkpoint")
     return name
@@ -215,20 +220,3 @@ def load_plugins() -> Any:
     for broken in plugins.broken:
         print(f"focus: {broken}", file=sys.stderr)
     return plugins
-
-
-def writable_directory(path: Path, option: str) -> Path:
-    """A directory for output, made now.
-
-    Raises:
-        UsageError: It cannot be.
-    """
-    from focus_core.errors import UsageError
-
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{option} {path}: {error.strerror}; name another directory") from error
-    if not os.access(path, os.W_OK):
-        raise UsageError(f"{option} {path} cannot be written; name another directory")
-    return path

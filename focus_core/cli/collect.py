@@ -25,7 +25,6 @@ from focus_core.cli._common import (
     load_plugins,
     run,
     settings,
-    writable_directory,
 )
 
 __all__ = ["collect"]
@@ -64,9 +63,10 @@ def collect(
 
     Writes actor.jsonl and critic.jsonl (all problems), and tree-N.json and tree-N.txt for each.
     """
+    from focus_core.cli.collecting import collect_to
     from focus_core.errors import UsageError
-    from focus_core.run.collecting import collect_to
     from focus_core.run.config import RunConfig
+    from focus_core.run.directory import writable_directory
     from focus_core.run.prepare import prepare
     from focus_core.utils.lock import hold
 

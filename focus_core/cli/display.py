@@ -28,27 +28,9 @@ from focus_core.plugins.events import (
     RunStarted,
     StepFinished,
 )
-from focus_core.run.directory import RunDirectory
 from focus_core.utils.plain_json import to_json
 
-__all__ = ["JsonLines", "Keeper", "PlainDisplay", "TerminalDisplay", "display"]
-
-
-class Keeper:
-    """Writes reports and evaluations into the run's directory."""
-
-    def __init__(self, directory: RunDirectory) -> None:
-        self._directory = directory
-
-    @hookimpl
-    def focus_step_finished(self, event: StepFinished) -> None:
-        """One line a step."""
-        self._directory.report(event.report)
-
-    @hookimpl
-    def focus_policy_evaluated(self, event: PolicyEvaluated) -> None:
-        """One line an evaluation."""
-        self._directory.evaluation(event.learner_step, event.metrics)
+__all__ = ["JsonLines", "PlainDisplay", "TerminalDisplay", "display"]
 
 
 class JsonLines:

@@ -8,7 +8,8 @@
     critic-targets/     critic records, one file per batch
     lanes/NAME/         records of the plug-ins' lanes, one file per batch
     checkpoints/        what the trainer saved
-    state.json          the newest checkpoint and the progress it holds; replaced atomically
+    state.json          the newest checkpoint, null before the first, and the progress it holds;
+                        replaced atomically
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ import attrs
 from focus_core.errors import DataError, UsageError
 from focus_core.lanes.sinks import JsonlDirectory
 from focus_core.records import StepReport
+from focus_core.run.checkpoints import drop_after, drop_old
 from focus_core.run.config import RunConfig
 from focus_core.schedule.progress import Progress
-from focus_core.utils.files import append_lines, write_atomically
+from focus_core.utils.files import append_lines, torn, write_atomically
 from focus_core.utils.lock import hold
 from focus_core.utils.plain_json import to_json
 
-__all__ = ["RunDirectory", "to_json"]
+__all__ = ["RunDirectory", "to_json", "writable_directory"]
 
-_MADE = ("metrics.jsonl", "evaluations.jsonl", "state.json")
+_MADE = ("metrics.jsonl", "evaluations.jsonl")
 
 
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -74,13 +76,15 @@ class RunDirectory:
         """
         directory = cls(path)
         try:
-            if any((path / name).exists() for name in _MADE):
-                saved = (path / "state.json").exists()
+            if directory._has_begun():
                 raise UsageError(
-                    f"{path} holds a run already; use "
-                    + (f"--resume {path}, or another name" if saved else "another name")
+                    f"{path} holds a run already; use --resume {path}, or another name"
                 )
-            directory._write("config.json", attrs.asdict(config))
+            directory._write(
+                "state.json",
+                {"progress": attrs.asdict(Progress()), "reference": None, "inside": False},
+            )
+            directory._write("config.json", attrs.asdict(config))  # last: with it there is a run
         except OSError as error:
             raise UsageError(f"--run-dir {path} cannot be written: {error.strerror}") from error
         return directory
@@ -90,7 +94,7 @@ class RunDirectory:
         """An existing run's directory.
 
         Raises:
-            DataError: There is no run in it, or it has no checkpoint.
+            DataError: There is no run in it, or it is damaged.
         """
         directory = cls(path)
         directory.config()
@@ -107,26 +111,35 @@ class RunDirectory:
             message = f"not a run's configuration: {error}"
             raise DataError(message, path=self.path / "config.json", remedy=remedy) from error
 
-    def state(self) -> tuple[Progress, str]:
-        """The newest checkpoint's progress and reference."""
+    def state(self) -> tuple[Progress, str | None]:
+        """The newest checkpoint's progress and reference; ``None``: there is none yet."""
         state = self._read(
             "state.json",
-            "the run has no checkpoint yet; start another",
+            "restore the file, or start another run",
             "restore the file; it names one of the run's checkpoints",
         )
         try:
-            reference = state["reference"]
+            progress, reference = Progress(**state["progress"]), state["reference"]
+            if reference is None and progress == Progress():
+                return progress, None
             if not isinstance(reference, str):
                 raise ValueError(f"reference is {reference!r:.80}; it must be text")
-            if state.get("inside"):
-                reference = str(self.path / reference)
-            return Progress(**state["progress"]), reference
+            return progress, str(self.path / reference) if state.get("inside") else reference
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"not a run's state: {error}",
                 path=self.path / "state.json",
                 remedy="restore the file, or start the run again",
             ) from error
+
+    def _has_begun(self) -> bool:
+        """Whether a run made anything here, or may have: its state cannot be read."""
+        if any((self.path / name).exists() for name in _MADE):
+            return True
+        try:
+            return (self.path / "state.json").exists() and self.state()[1] is not None
+        except DataError:
+            return True
 
     def saved_batches(self) -> int:
         """Batches that the newest checkpoint holds; 0 without one."""
@@ -141,8 +154,14 @@ class RunDirectory:
         """Record what a resumed run is asked for from now on."""
         self._write("config.json", attrs.asdict(config))
 
-    def saved(self, reference: str, progress: Progress) -> None:
-        """Record a checkpoint; from now on a resume starts there, wherever the run is moved."""
+    def saved(self, reference: str, progress: Progress, *, keep: int | None = None) -> None:
+        """Record a checkpoint; from now on a resume starts there, wherever the run is moved.
+
+        Args:
+            reference: What the trainer calls it.
+            progress: What it holds.
+            keep: How many of those in ``checkpoints`` stay, with this one; ``None``: all.
+        """
         path, here = Path(reference), self.path.resolve()
         inside = path.is_absolute() and path.is_relative_to(here)
         self._write(
@@ -153,11 +172,12 @@ class RunDirectory:
                 "inside": inside,
             },
         )
+        drop_old(self.checkpoints, progress.learner_step, keep)
 
     def rewind(self) -> list[str]:
         """Drop what was made after the newest checkpoint: a resumed run makes it again.
 
-        A last line that was cut short by a crash goes too.
+        A last line that was cut short by a crash goes too, and so do files that were.
 
         Returns:
             Names of the files that changed or went.
@@ -165,8 +185,8 @@ class RunDirectory:
         Raises:
             DataError: Another line cannot be read.
         """
-        progress, _ = self.state()
-        changed = []
+        progress, reference = self.state()
+        changed = drop_after(self.checkpoints, -1 if reference is None else progress.learner_step)
         for name, key, end in (
             ("metrics.jsonl", "batch", progress.batch),
             ("evaluations.jsonl", "learner_step", progress.learner_step),
@@ -175,6 +195,12 @@ class RunDirectory:
             if path.exists() and self._keep_below(path, key, end):
                 changed.append(name)
         pattern = f"*-{self.config()['run_id']}-*.jsonl"
+        cut = torn(self.path, "*.json") + torn(self.path, "*.jsonl")
+        for folder in (self.critic_targets, *self.lanes.glob("*")):
+            cut += torn(folder, pattern)
+        for path in cut:
+            path.unlink()
+            changed.append(path.name)
         for path in sorted((*self.critic_targets.glob(pattern), *self.lanes.glob(f"*/{pattern}"))):
             with path.open(encoding="utf-8") as file:
                 record = _parsed(path, 1, file.readline())
@@ -206,6 +232,11 @@ class RunDirectory:
     def evaluation(self, learner_step: int, metrics: Mapping[str, Any]) -> None:
         """Append an evaluation."""
         self._append("evaluations.jsonl", {"learner_step": learner_step, **metrics})
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where a trainer saves that saves here."""
+        return self.path / "checkpoints"
 
     @property
     def critic_targets(self) -> Path:
@@ -277,3 +308,18 @@ class RunDirectory:
         if not isinstance(value, dict):
             raise DataError("not a JSON object", path=path, remedy=damaged)
         return value
+
+
+def writable_directory(path: Path, option: str) -> Path:
+    """A directory for output, made now.
+
+    Raises:
+        UsageError: It cannot be.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}; name another directory") from error
+    if not os.access(path, os.W_OK):
+        raise UsageError(f"{option} {path} cannot be written; name another directory")
+    return path

@@ -26,7 +26,7 @@ from focus_core.errors import DataError, UsageError
 from focus_core.run.batch_file import RecordedBatch, read_batch, write_batch
 from focus_core.run.config import RunConfig
 from focus_core.schedule.batches import CollectedBatch
-from focus_core.utils.files import write_atomically
+from focus_core.utils.files import torn, write_atomically
 from focus_core.utils.lock import hold
 
 __all__ = ["Recorder", "Recording"]
@@ -172,6 +172,7 @@ class Recorder:
                     remedy="restore the files, or start another run",
                 )
             late = [recording.file(index) for index in range(batch, len(recording))]
+            late += torn(path, "*")
             for file in reversed(late):  # so that an interruption leaves no gap
                 file.unlink()
         except BaseException:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import attrs
@@ -18,6 +20,7 @@ from focus_core.run.evaluate import evaluate
 from focus_core.run.prepare import Prepared
 from focus_core.run.recording import Recorder
 from focus_core.run.replay import Replay
+from focus_core.run.reports import Keeper
 from focus_core.schedule import run_batches, run_schedule
 from focus_core.schedule.batches import merges
 from focus_core.schedule.progress import Progress
@@ -32,15 +35,26 @@ async def train(
     directory: RunDirectory,
     *,
     start: Progress,
-    observers: Observers,
+    observers: Sequence[object] = (),
+    required: Sequence[object] = (),
     recorder: Recorder | None = None,
 ) -> list[StepReport]:
-    """Run it: collecting, or replaying what was recorded; ``recorder`` keeps every batch.
+    """Run it: collecting, or replaying what was recorded; reports go to the run's directory.
+
+    Args:
+        prepared: What runs.
+        directory: Where it writes.
+        start: Where it begins.
+        observers: Told what happens; one that fails is logged.
+        required: Told too; one that fails stops the run.
+        recorder: Keeps every batch.
 
     Raises:
+        PluginError: An observer is none.
         Exception: Whatever failed first; the trainer is closed with the status either way.
     """
     config, trainer = prepared.config, prepared.trainer
+    told = Observers(observers, required=[Keeper(directory), *required])
     reports: list[StepReport] = []
     status: RunStatus = "errored"
 
@@ -57,11 +71,11 @@ async def train(
         "start": start,
         "evaluate": measure if config.eval_every else None,
         "eval_every": config.eval_every,
-        "on_saved": directory.saved,
+        "on_saved": functools.partial(directory.saved, keep=config.keep_checkpoints),
         "save_every": config.save_every,
-        "observers": observers,
+        "observers": told,
     }
-    observers.notify(
+    told.notify(
         "focus_run_started",
         RunStarted(config=attrs.asdict(config), steps=config.steps, directory=str(directory.path)),
     )
@@ -116,7 +130,7 @@ async def train(
         status = "interrupted"  # while it was opened, too
         raise
     finally:
-        observers.notify("focus_run_finished", RunFinished(status=status, reports=reports))
+        told.notify("focus_run_finished", RunFinished(status=status, reports=reports))
     return reports
 
 

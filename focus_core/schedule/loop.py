@@ -222,7 +222,7 @@ class Loop:
         )
         self.between_steps = True
         if saved is not None and self.on_saved is not None:  # after the report: none is skipped
-            self.on_saved(saved, self.progress)
+            await in_thread(self.on_saved, saved, self.progress)
         if self.on_step is not None:
             self.on_step(report)
 
@@ -274,7 +274,7 @@ class Loop:
             reference = await awaited(
                 self.trainer.save_state(f"step-{step:06d}"), self._method("save_state")
             )
-            self.on_saved(reference, self.progress)
+            await in_thread(self.on_saved, reference, self.progress)
 
     async def _evaluate(self) -> Mapping[str, Any]:
         """Measure the newest policy."""

@@ -74,7 +74,7 @@ async def run_schedule(
         evaluate: Measures a policy: the first one, the last one, and after every ``eval_every``
             batches; its numbers join the report of the step.
         eval_every: See ``evaluate``.
-        on_saved: Called with each checkpoint's reference and the progress it holds.
+        on_saved: Called, in a thread, with each checkpoint's reference and the progress it holds.
         save_every: Save after every so many batches; with ``on_saved``, always after the last,
             and when the run ends early between two steps.
         observers: Told what happens.

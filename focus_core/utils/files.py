@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["append_lines", "atomic_file", "write_atomically"]
+__all__ = ["append_lines", "atomic_file", "torn", "write_atomically"]
 
 
 def append_lines(path: Path, values: Sequence[Any]) -> None:
@@ -59,3 +59,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         error.add_note(f"while writing {path}")
         temporary.unlink(missing_ok=True)
         raise
+
+
+def torn(directory: Path, pattern: str) -> list[Path]:
+    """What ``atomic_file`` had not finished when its process was killed, of files by a pattern.
+
+    One that is being written now looks the same: ask only who alone writes there.
+    """
+    found = directory.glob(f".{pattern}.{'[0-9a-f]' * 8}")
+    return sorted(path for path in found if path.is_file())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -113,6 +114,7 @@ class Fake(RecordingTrainer):
         seconds: float = 0.0,
         bug_at: int | None = None,
         fail_at: int | None = None,
+        kill_at: int | None = None,
         close_fails: bool = False,
         child: bool = False,
         opening: float = 0.0,
@@ -123,7 +125,7 @@ class Fake(RecordingTrainer):
             raise ValueError(f"learning_rate is {learning_rate}; it must be above 0")
         self.checkpoint_dir, self.resume_from, self.seed = checkpoint_dir, resume_from, seed
         self.seconds, self.bug_at, self.fail_at, self.mark = seconds, bug_at, fail_at, mark
-        self.close_fails, self.opening = close_fails, opening
+        self.close_fails, self.opening, self.kill_at = close_fails, opening, kill_at
         self.child: asyncio.subprocess.Process | bool = child
         self.updates = 0
 
@@ -148,6 +150,8 @@ class Fake(RecordingTrainer):
         return self.policies[-1]
 
     async def update(self, batch: Any) -> Any:
+        if self.updates == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.updates == self.bug_at:
             raise KeyError("a bug in the trainer")
         if self.updates == self.fail_at:

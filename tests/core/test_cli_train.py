@@ -1,13 +1,17 @@
 """``focus train`` from end to end, on a fake task and trainer installed as a distribution."""
 
+import asyncio
 import contextlib
 import json
+import signal
 import sys
 
 import pytest
 
+from focus_core.plugins.manager import load
 from focus_core.run.directory import RunDirectory
-from tests.core.cli_kit import fake_distribution, invoke
+from focus_core.run.start import opened
+from tests.core.cli_kit import fake_distribution, focus, invoke
 
 FIELDS = ["batch", "behavior_step", "learner_step", "policy_lag", "metrics"]
 BASE = ("train", "--task", "countdown", "--trainer", "fake")
@@ -200,6 +204,15 @@ def test_the_token_cap_is_told(here):
     assert "stopped after 1 of 50 updates: the cap of 1 sampled tokens" in done.out
 
 
+def test_a_run_that_nobody_watches_keeps_its_reports(here):
+    """Started from a script: nothing is shown, and no observer is given."""
+    asked = {"task": "countdown", "trainer": "fake", "steps": 2, "settings": {}}
+    with opened(load(), asked, run_dir=here / "run", say=lambda line: None) as ready:
+        reports = asyncio.run(ready.train())
+    assert [r["batch"] for r in lines(here / "run/metrics.jsonl")] == [r.batch for r in reports]
+    assert len(reports) == 2
+
+
 # Resume ---------------------------------------------------------------------------------------
 
 
@@ -304,14 +317,91 @@ def test_a_damaged_run_is_refused_on_one_line(here, name, content):
     assert name.rpartition("/")[2] in done.err
 
 
-def test_a_run_that_never_saved_can_be_started_again_as_it_says(here):
-    """Its first attempt failed before any checkpoint; the messages must not send in circles."""
-    args = (*BASE, "--steps", 2, "--run-dir", "run")
-    assert invoke(*args, "--set", "trainer.fail_at=0").code == 1
-    done = invoke("train", "--resume", "run")
+@pytest.mark.parametrize("updates", [0, 2])
+def test_a_run_killed_before_its_first_checkpoint_starts_again(here, installed, updates):
+    """Not even the end of the run saved; what the dead start made is there once."""
+    args = ("--steps", 3, "--run-dir", "run", "--record", "rec", "--seed", 4)
+    kill = ("--set", f"trainer.kill_at={updates}")
+    assert focus(installed, *BASE, *args, *kill, cwd=here).code == -signal.SIGKILL
+    assert RunDirectory(here / "run").reported_batches() == updates
+    done = invoke("train", "--resume", "run", "--set", "trainer.kill_at=none")
+    assert done.code == 0, done.err
+    assert done.out.count("no checkpoint yet: it starts again from the beginning") == 1
+    assert [r["batch"] for r in lines(here / "run/metrics.jsonl")] == [0, 1, 2]
+    assert sorted(path.name for path in (here / "rec").glob("*.npz")) == [
+        f"batch-{batch:06d}.npz" for batch in range(3)
+    ]
+    assert len(trained(here / "run")) == 3 == len([*(here / "run/critic-targets").iterdir()])
+
+
+def test_a_resume_without_steps_finishes_what_was_asked_for_at_first(here):
+    """A shorter resume in between does not make the run shorter."""
+    first = ("--steps", 6, "--run-dir", "run", "--save-every", 2, "--set", "trainer.fail_at=3")
+    assert invoke(*BASE, *first).code == 1
+    assert invoke("train", "--resume", "run", "--steps", 1).code == 0
+    done = invoke("train", "--resume", "run", "--set", "trainer.fail_at=none")
+    assert done.code == 0, done.err
+    assert [r["batch"] for r in lines(here / "run/metrics.jsonl")] == [0, 1, 2, 3, 4, 5]
+
+
+# Checkpoints ----------------------------------------------------------------------------------
+
+
+def saved_in(run):
+    """Names of what lies in a run's checkpoints."""
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def test_what_a_kill_cut_short_goes_with_the_next_save_or_resume(here, installed):
+    args = ("--steps", 5, "--run-dir", "run", "--save-every", 2, "--record", "rec")
+    killed = focus(installed, *BASE, *args, "--set", "trainer.kill_at=3", cwd=here)
+    assert killed.code == -signal.SIGKILL
+    run = here / "run"
+    assert saved_in(run) == ["step-000002.json"]
+    run_id = RunDirectory(run).config()["run_id"]
+    cut = [
+        *(run / name for name in (".state.json.0123abcd", ".metrics.jsonl.0123abcd")),
+        *(run / "checkpoints" / name for name in (".step-000004.new-7", "step-000003.json")),
+        run / f"critic-targets/.0-1-{run_id}-89abcdef.jsonl.0123abcd",
+        here / "rec/.batch-000003.npz.0123abcd",
+    ]
+    others = [
+        *(run / name for name in (".notes", "checkpoints/best", "checkpoints/.git")),
+        run / "critic-targets/.0-1-anotherrun-89abcdef.jsonl.0123abcd",
+    ]
+    for path in (*cut, *others):
+        path.write_text("half of it")
+    more = ("--set", "trainer.kill_at=none", "--set", "trainer.fail_at=2")
+    assert invoke("train", "--resume", "run", *more).code == 1
+    assert not any(path.exists() for path in cut)
+    assert all(path.exists() for path in others)
+    (run / "checkpoints/.step-000004.new-7").mkdir()
+    assert invoke("train", "--resume", "run", "--set", "trainer.fail_at=none").code == 0
+    steps = [f"step-{step:06d}.json" for step in (2, 4, 5)]
+    assert saved_in(run) == [".git", "best", *steps]
+    assert [r["batch"] for r in lines(run / "metrics.jsonl")] == [0, 1, 2, 3, 4]
+
+
+def test_only_the_newest_checkpoints_are_kept(here):
+    args = ("--steps", 5, "--run-dir", "run", "--save-every", 1)
+    assert invoke(*BASE, *args, "--keep-checkpoints", 2, "--set", "trainer.fail_at=3").code == 1
+    run = here / "run"
+    assert saved_in(run) == ["step-000002.json", "step-000003.json"]
+    (run / "checkpoints/step-000002.more").write_text("a second file of one checkpoint")
+    more = ("--set", "trainer.fail_at=none")
+    assert invoke("train", "--resume", "run", *more, "--steps", 1).code == 0
+    assert saved_in(run) == ["step-000003.json", "step-000004.json"]
+    assert invoke("train", "--resume", "run", "--keep-checkpoints", 1).code == 0
+    assert saved_in(run) == ["step-000005.json"]
+    assert RunDirectory(run).state()[1] == str(run / "checkpoints/step-000005.json")
+
+
+def test_checkpoints_that_lie_elsewhere_are_not_counted(here):
+    elsewhere = ("--set", "trainer.checkpoint_dir=mine")
+    done = invoke(*BASE, "--run-dir", "run", "--keep-checkpoints", 2, *elsewhere)
     assert done.code == 2
-    assert "no checkpoint" in done.err
-    assert "another" in done.err or "--run-dir" in done.err or invoke(*args).code == 0
+    assert "saves elsewhere" in done.err
+    assert not (here / "run").exists()
 
 
 # Order and epochs -----------------------------------------------------------------------------

@@ -175,7 +175,14 @@ OPTIONS = {
     "train": [
         *("--problems", "--model", "--steps", "--async-depth", "--problems-per-step"),
         *("--learning-rate", "--search", "--recipe", "--run-dir", "--resume", "--critic-output"),
-        *("--eval-every", "--eval-source", "--eval-problems", "--save-every", "--deadline"),
+        *(
+            "--eval-every",
+            "--eval-source",
+            "--eval-problems",
+            "--save-every",
+            "--keep-checkpoints",
+            "--deadline",
+        ),
         *("--failure-rate", "--max-tokens", "--min-abs-advantage", "--seed", "--task", "--trainer"),
     ],
     "collect": [
@@ -219,7 +226,14 @@ WORDS = ("", "file", "folder", "missing", "file/below", "x" * 300)
 NUMERIC = {
     "train": [
         *("--steps", "--async-depth", "--problems-per-step", "--learning-rate", "--eval-every"),
-        *("--eval-problems", "--save-every", "--deadline", "--failure-rate", "--max-tokens"),
+        *(
+            "--eval-problems",
+            "--save-every",
+            "--keep-checkpoints",
+            "--deadline",
+            "--failure-rate",
+            "--max-tokens",
+        ),
         *("--min-abs-advantage", "--seed"),
     ],
     "collect": ["--first", "--count", "--seed"],

