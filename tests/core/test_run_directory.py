@@ -203,7 +203,7 @@ def test_a_pair_that_is_none_is_refused(pair):
 
 def test_an_unknown_section_lists_the_known():
     with pytest.raises(
-        UnknownNameError, match=r"did you mean search.*task, search, recipe, trainer"
+        UnknownNameError, match=r"did you mean search.*task, search, recipe, critic, trainer"
     ):
         parse_settings(["serch.budget=3"])
 

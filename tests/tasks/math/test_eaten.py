@@ -110,7 +110,8 @@ def test_what_is_certain_comes_before_what_is_not():
 
 
 def test_a_long_text_of_doubts_is_read_at_once():
-    began = time.monotonic()
+    """Seconds of this process, where a quadratic reading would take minutes."""
+    began = time.process_time()
     find_eaten("\ni \\(" * 50_000)
     find_eaten("\nu " * 100_000)
-    assert time.monotonic() - began < 2.0
+    assert time.process_time() - began < 20.0

@@ -115,6 +115,7 @@ def learner_config(rank: int, seed: int, max_batch_tokens: int) -> LearnerConfig
         max_batch_tokens=max_batch_tokens,
         warmup_steps=0,
         logprob_tolerance=float("inf"),
+        adapter=None,
         **_ADAM,
     )
 
