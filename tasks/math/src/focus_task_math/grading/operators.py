@@ -169,6 +169,7 @@ def _move_differential(reader: Reader) -> None:
         if token.kind != "command" or token.text != "frac" or above.kind != "group":
             continue
         letters = above.inner
+        moved: Tokens
         if letters and letters[-1].kind == "letters" and letters[-1].text[:-1] == "d":
             kept, last = letters[:-1], letters[-1].text[-1:]
             moved = (Token("letters", "d"), Token("letters", last))
