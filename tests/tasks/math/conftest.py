@@ -23,7 +23,7 @@ def math500():
 
 @pytest.fixture(scope="session")
 def grading_cases():
-    return shared_lines("cases/grading.jsonl")
+    return shared_lines("cases/grading.jsonl") + shared_lines("cases/grading-2.jsonl")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import sympy  # type: ignore[import-untyped]
 from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 
@@ -39,6 +40,13 @@ _ORDERED = ("<", "<=", ">", ">=", "!=")
 
 def same_answer(gold: Answer, given: Answer) -> bool:
     """Whether ``given`` answers what ``gold`` answers, by the policy in the package's README."""
+    given = _without_restated(gold, _in_names_of(gold, given))
+    if isinstance(gold, Listing) and not isinstance(given, Listing) and _is_one(gold):
+        gold = gold.items[0]
+    if isinstance(gold, Chain) and gold.signs == ("~",):  # x is about 12.5
+        gold = attrs.evolve(gold, signs=("=",))
+        if isinstance(given, Chain) and given.signs == ("~",):
+            given = attrs.evolve(given, signs=("=",))
     if isinstance(gold, Chain) and gold.signs in (("=",), ("in",)) and not isinstance(given, Chain):
         return _is_unknown(gold.members[0]) and same_answer(gold.members[1], given)
     if (
@@ -55,12 +63,79 @@ def same_answer(gold: Answer, given: Answer) -> bool:
         # {5} is 5
         if isinstance(gold, Listing) and len(gold.items) == 1:
             return same_answer(gold.items[0], given)
-        if isinstance(given, Listing) and len(given.items) == 1:
+        if isinstance(given, Listing) and (
+            len(given.items) == 1 or _is_one(given)
+        ):  # {5}; 0.5 or 1/2
             return same_answer(gold, given.items[0])
     compare = _SAME_KIND.get(type(gold))
     if compare is not None and type(gold) is type(given) and compare(gold, given):
         return True
     return _same_across(gold, given)
+
+
+def _is_one(listing: Listing) -> bool:
+    """Whether it is one value in several forms: ``0.5 or 1/2``, or each in a box of its own."""
+    return listing.joint != "" and all(
+        same_answer(listing.items[0], item) for item in listing.items[1:]
+    )
+
+
+def _without_restated(gold: Answer, given: Answer) -> Answer:
+    r"""``k\pi`` of ``k\pi, k \in \mathbb{Z}``, where the reference does not say so either."""
+    if not isinstance(given, Listing) or isinstance(gold, Listing) or given.braces:
+        return given
+    kept = tuple(item for item in given.items if _index(item) is None)
+    return kept[0] if len(kept) == 1 and len(given.items) > 1 else given
+
+
+def _index(answer: Answer) -> Answer | None:
+    """The name that is said to be in a set of numbers."""
+    if (
+        isinstance(answer, Chain)
+        and answer.signs == ("in",)
+        and _is_unknown(answer.members[0])
+        and isinstance(answer.members[1], NamedSet)
+    ):
+        return answer.members[0]
+    return None
+
+
+def _in_names_of(gold: Answer, given: Answer) -> Answer:
+    """``given`` with the names of the reference for what may have any name.
+
+    That is the variable of a set, the argument of a function that is defined, and an index of
+    which both say the set.
+    """
+    ours, theirs = _free_names(gold, given), _free_names(given, gold)
+    if ours == theirs or len(ours) != len(theirs) or not ours:
+        return given
+    if set(ours) & (_symbols(given) - set(theirs)):
+        return given  # f(a) = a + x is not f(x) = 2x
+    return _renamed(given, dict(zip(theirs, ours, strict=True)))
+
+
+def _free_names(answer: Answer, other: Answer) -> list[Any]:
+    if isinstance(answer, Chain) and isinstance(other, Chain):
+        if answer.bound or other.bound:
+            return sorted(_symbols(answer), key=str)
+        head = answer.members[0]
+        if answer.signs == ("=",) and isinstance(head, Value) and _is_unknown(head):
+            return [name for name in head.expr.args if name.is_Symbol]
+    if isinstance(answer, Listing) and isinstance(other, Listing):
+        indices = (_index(item) for item in answer.items)
+        return [index.expr for index in indices if isinstance(index, Value)]
+    return []
+
+
+def _renamed(answer: Answer, names: dict[Any, Any]) -> Answer:
+    if isinstance(answer, Value):
+        return attrs.evolve(answer, expr=answer.expr.xreplace(names))
+    if isinstance(answer, Chain):
+        members = tuple(_renamed(member, names) for member in answer.members)
+        return attrs.evolve(answer, members=members)
+    if isinstance(answer, Listing):
+        return attrs.evolve(answer, items=tuple(_renamed(item, names) for item in answer.items))
+    return answer
 
 
 def _same_across(gold: Answer, given: Answer) -> bool:
@@ -328,7 +403,7 @@ def _letter(answer: Answer) -> str | None:
     if isinstance(answer, Choice):
         return answer.letter
     if isinstance(answer, Value) and answer.expr.is_Symbol:
-        name = str(answer.expr.name).removeprefix("vec(").removesuffix(")")
+        name = str(answer.expr.name).removeprefix("vec(").removeprefix("bold(").removesuffix(")")
         return name.upper() if len(name) == 1 else None
     return None
 

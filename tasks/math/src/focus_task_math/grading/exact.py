@@ -47,6 +47,9 @@ def same_value(one: Any, other: Any) -> bool:
         )
     if one == other:
         return True
+    one, other = _unmarked(one, other), _unmarked(other, one)
+    if one == other:
+        return True
     if one.has(ExprWithLimits) or other.has(ExprWithLimits):
         if one.as_dummy() == other.as_dummy():  # an index has any name
             return True
@@ -60,6 +63,33 @@ def same_value(one: Any, other: Any) -> bool:
         return _same_number(one, other)
     one, other = _defined(one, other)
     return bool(_same_function(one, other))
+
+
+def _unmarked(one: Any, other: Any) -> Any:
+    r"""``one`` in the notation of ``other``, where only that tells them apart.
+
+    Bold is an arrow or nothing, where the other side has that (``\mathbf{i}`` may be ``i``), and
+    ``g(h + r)`` is a product where the other side has a quantity ``g``.
+    """
+    names: dict[Any, Any] = {}
+    for bold in one.free_symbols - other.free_symbols:
+        if bold.name.startswith("bold("):
+            for plain in _plain(bold.name):
+                if plain in other.atoms(type(plain)) and not one.has(plain):
+                    names[bold] = plain
+                    break
+    for use in one.atoms(AppliedUndef):
+        factor = sympy.Symbol(use.func.__name__)
+        if factor in other.free_symbols and len(use.args) == 1 and use.args[0].is_Add:
+            names[use] = factor * use.args[0]
+    return one.xreplace(names) if names else one
+
+
+def _plain(name: str) -> list[Any]:
+    """``bold(v)_1`` with an arrow, and without."""
+    vector = sympy.Symbol(name.replace("bold(", "vec(", 1))
+    letter = name.removeprefix("bold(").replace(")", "", 1)
+    return [vector, {"i": sympy.I, "e": sympy.E}.get(letter, sympy.Symbol(letter))]
 
 
 def proportional(one: Any, other: Any) -> int:

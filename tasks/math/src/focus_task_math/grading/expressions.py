@@ -4,11 +4,11 @@ A strict reader: every token must be understood and used, or the expression is u
 rare command means is left to math-verify (``engine``); ``operators`` has sums and integrals.
 """
 
-# ruff: noqa: SIM905  # lists of words read best as words
+# lists of words read best as words
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from typing import Any
 
 import attrs
@@ -16,6 +16,18 @@ import sympy  # type: ignore[import-untyped]
 
 from focus_task_math.grading import bounded, operators
 from focus_task_math.grading.tokens import Token, Tokens, Unreadable, show
+from focus_task_math.grading.vocabulary import (
+    ACCENTS,
+    ALIAS,
+    BARE,
+    CLOSING,
+    CONNECTIVES,
+    DEGREE,
+    FUNCTIONS,
+    GREEK,
+    MATRICES,
+    of_log,
+)
 
 __all__ = ["Unsupported", "express"]
 
@@ -25,37 +37,6 @@ DEEPEST = 60
 
 class Unsupported(Unreadable):
     """A command this reader does not know; math-verify may."""
-
-
-_DEGREE = sympy.pi / 180
-
-
-def _of_log(base: Any) -> Callable[[Any], Any]:
-    return lambda value: bounded.divide(sympy.log(value), sympy.log(base))
-
-
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    **{
-        name: getattr(sympy, name) for name in "sin cos tan cot sec csc sinh cosh tanh coth".split()
-    },
-    **{f"arc{name}": getattr(sympy, f"a{name}") for name in "sin cos tan cot sec csc".split()},
-    "exp": lambda value: bounded.power(sympy.E, value),
-    "ln": sympy.log,
-    "log": _of_log(10),
-    "lg": _of_log(10),
-    "cis": lambda value: sympy.exp(sympy.I * value),
-}
-_BARE = frozenset(_FUNCTIONS) | {"sqrt", "pi", "infty", "theta", "alpha", "beta"}
-_ALIAS = {"inf": "infty", "infinity": "infty", "Infinity": "infty", "asin": "arcsin"}
-_GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau "
-    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega "
-    "varpi varrho varsigma ell".split()
-)
-_CLOSING = {"(": ")", "[": "]"}
-_ACCENTS = {"overline": "bar", "bar": "bar", "vec": "vec", "tilde": "tilde", "dot": "dot"}
-_MATRICES = frozenset(["matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array"])
-_CONNECTIVES = frozenset(["and", "or", "not", "if", "for", "but"])
 
 
 def express(tokens: Tokens) -> Any:
@@ -86,7 +67,7 @@ def _singled(tokens: Tokens) -> list[Token]:
     for token in tokens:
         if token.kind != "letters" or len(token.text) == 1:
             single.append(token)
-        elif (name := _ALIAS.get(token.text, token.text)) in _BARE:
+        elif (name := ALIAS.get(token.text, token.text)) in BARE:
             single.append(Token("command", name, spaced=token.spaced))
         else:
             single.extend(
@@ -140,10 +121,10 @@ class _Reader:
         if token is None or operators.is_differential(self):
             return False
         if token.kind == "op":
-            return token.text in ("(", "[") or (token.text == "|" and not self.bars)
+            return token.text in ("(", "[", "langle") or (token.text == "|" and not self.bars)
         if token.kind == "command":
             return token.text not in ("rfloor", "rceil", "choose", "over")
-        return token.kind != "word" or token.text not in _CONNECTIVES
+        return token.kind != "word" or token.text not in CONNECTIVES
 
     def nested(self, tokens: Tokens) -> Any:
         """The value of a group's tokens."""
@@ -249,7 +230,7 @@ class _Reader:
                     raise Unreadable("three factorials in a row")
                 value = bounded.factorial2(value) if double else bounded.factorial(value)
             elif self.accept("deg"):
-                value = value * _DEGREE
+                value = value * DEGREE
             elif self.accept("%"):
                 value = value / 100
             else:
@@ -283,8 +264,22 @@ class _Reader:
         return self.atom()
 
     def fraction(self) -> Any:
+        if (derivative := self.derivative()) is not None:
+            return derivative
         above = self.argument()
         return bounded.divide(above, self.argument())
+
+    def derivative(self) -> Any:
+        r"""``\frac{dy}{dx}`` as one symbol: the d does not cancel."""
+        above, below = self.peek(), self.peek(1)
+        if above is None or below is None or not above.kind == below.kind == "group":
+            return None
+        names = [show(token.inner).replace(" ", "") for token in (above, below)]
+        for sign in ("d", "partial"):
+            if all(re.match(rf"{sign}(?![ ]|$)", name) or name == sign for name in names):
+                self.at += 2
+                return sympy.Symbol("/".join(names))
+        return None
 
     def atom(self) -> Any:
         self.depth += 1
@@ -302,8 +297,10 @@ class _Reader:
             value = self.matrix(token)
         elif token.kind == "command":
             value = self.command(token.text)
-        elif token.text in _CLOSING:
-            value = self.bracketed(_CLOSING[token.text])
+        elif token.text in CLOSING:
+            value = self.bracketed(CLOSING[token.text])
+        elif token.text == "langle":
+            value = self.mean()
         elif token.text == "|":
             self.bars += 1
             value = sympy.Abs(self.sum())
@@ -315,6 +312,13 @@ class _Reader:
         self.depth -= 1
         return value
 
+    def mean(self) -> Any:
+        r"""``\langle x^2 \rangle`` as one symbol."""
+        start = self.at
+        while not self.take().is_op("rangle"):
+            pass
+        return sympy.Symbol(f"mean({show(tuple(self.tokens[start : self.at - 1]))})")
+
     def bracketed(self, close: str) -> Any:
         bars, self.bars = self.bars, 0
         value = self.sum()
@@ -324,7 +328,7 @@ class _Reader:
         return value
 
     def symbol(self, token: Token) -> Any:
-        if token.text in _CONNECTIVES and token.kind == "word":
+        if token.text in CONNECTIVES and token.kind == "word":
             raise Unreadable(f"cannot read {token.text!r}")
         name = self.marked(token.text)
         if name in self.bound:
@@ -333,6 +337,8 @@ class _Reader:
             return sympy.E
         if name == "i":
             return sympy.I
+        if self.at_zero():
+            return self.application(name)
         if name[0] in "fghFGH" and token.kind == "letters":
             if self.next_is("^") and self._inverse():
                 self.at += 2
@@ -340,6 +346,15 @@ class _Reader:
             if self.next_is("("):
                 return self.application(name)
         return sympy.Symbol(name)
+
+    def at_zero(self) -> bool:
+        """Whether ``(0)`` follows a name: an initial value, since nobody multiplies by zero."""
+        inside, end = self.peek(1), self.peek(2)
+        return (
+            self.next_is("(")
+            and inside is not None and inside.kind == "number" and inside.text == "0"
+            and end is not None and end.is_op(")")
+        )  # fmt: skip
 
     def _inverse(self) -> bool:
         above, after = self.peek(1), self.peek(2)
@@ -381,18 +396,19 @@ class _Reader:
         if name == "binom":
             above = self.argument()
             return bounded.binomial(above, self.argument())
-        if name in _FUNCTIONS:
+        if name in FUNCTIONS:
             return self.function(name)
         if name == "pi":
             return sympy.pi
         if name == "infty":
             return sympy.oo
-        if name in _GREEK:
-            return sympy.Symbol(self.marked("\\" + name))
-        if name in _ACCENTS:
+        if name in GREEK:
+            name = self.marked("\\" + name)
+            return self.application(name) if self.at_zero() else sympy.Symbol(name)
+        if name in ACCENTS:
             token = self.take()
             text = show(token.inner if token.kind == "group" else (token,))
-            return sympy.Symbol(self.marked(f"{_ACCENTS[name]}({text})"))
+            return sympy.Symbol(self.marked(f"{ACCENTS[name]}({text})"))
         if name in ("angle", "triangle", "measuredangle"):
             return self.figure(name)
         if name in ("lfloor", "lceil"):
@@ -409,16 +425,16 @@ class _Reader:
 
     def function(self, name: str) -> Any:
         exponent: Any = None
-        apply = _FUNCTIONS[name]
+        apply = FUNCTIONS[name]
         while self.next_is("_", "^"):
             if self.take().text == "_":
                 if name != "log":
                     raise Unsupported(f"\\{name} with a subscript")
-                apply = _of_log(self.argument(whole_numbers=True))
+                apply = of_log(self.argument(whole_numbers=True))
             else:
                 exponent = self.exponent()
-        if exponent == -1 and f"arc{name}" in _FUNCTIONS:
-            apply, exponent = _FUNCTIONS[f"arc{name}"], None
+        if exponent == -1 and f"arc{name}" in FUNCTIONS:
+            apply, exponent = FUNCTIONS[f"arc{name}"], None
         value = apply(self.function_argument())
         return value if exponent is None else bounded.power(value, exponent)
 
@@ -432,7 +448,7 @@ class _Reader:
         if value is None:
             value = self.power()
         while (token := self.peek()) is not None and self.starts_factor():
-            if token.is_op("(", "[") or (token.kind == "command" and token.text in _FUNCTIONS):
+            if token.is_op("(", "[") or (token.kind == "command" and token.text in FUNCTIONS):
                 break
             value = value * self.factor_after()
         return sign * value
@@ -455,7 +471,7 @@ class _Reader:
         return sympy.floor(value) if name == "lfloor" else sympy.ceiling(value)
 
     def matrix(self, env: Token) -> Any:
-        if env.text not in _MATRICES | {"vmatrix"}:
+        if env.text not in MATRICES | {"vmatrix"}:
             raise Unsupported(env.text)
         rows = [[self.nested(cell) for cell in row] for row in env.rows]
         if len({len(row) for row in rows}) != 1:

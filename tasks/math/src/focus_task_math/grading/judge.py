@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
 from focus_task_math.grading.equivalence import same_answer
@@ -13,10 +14,18 @@ from focus_task_math.grading.tokens import Unreadable
 __all__ = ["judge"]
 
 
+# "About" before a reference answer, which textbooks have; an answer may have it as well then.
+_ABOUT = re.compile(
+    r"^(\s*\$?\s*)(?:(?:\\(?:approx|simeq|sim)(?![A-Za-z])|[\u2248~])"
+    r"|\\text\s*\{\s*(?:about|approximately|roughly)\s*\}|(?:about|approximately|roughly)(?![a-z]))\s*",
+    re.IGNORECASE,
+)
+
+
 @functools.lru_cache(maxsize=512)
 def _read_gold(gold: str) -> Answer | Unreadable:
     try:
-        return read(gold)
+        return read(_ABOUT.sub(r"\1", gold))
     except Unreadable as error:
         return error
     except Exception as error:  # sympy's own
@@ -44,6 +53,8 @@ def judge(
         return True, "readable"
     if answer == gold or answer.replace(", ", ",") == gold:  # 100,200 may also be a list
         return True, "the same"
+    if _ABOUT.match(gold):
+        answer = _ABOUT.sub(r"\1", answer)
     try:
         correct = same_answer(reference, read(answer))
     except Unreadable as error:

@@ -82,12 +82,12 @@ class Ratio:
 class Listing:
     """Several answers in no order; ``braces`` if written as a set.
 
-    ``joint`` is ``"or"`` where an "or" joins them.
+    ``joint`` is ``"or"`` where an "or" joins them, ``";"`` where they stand in boxes of their own.
     """
 
     items: tuple[Answer, ...]
     braces: bool = False
-    joint: Literal["", "or"] = ""
+    joint: Literal["", "or", ";"] = ""
 
 
 @attrs.frozen
@@ -101,10 +101,14 @@ class Bracketed:
 
 @attrs.frozen
 class Chain:
-    r"""``a = b = c``, ``1 < x <= 3``, ``x \in S``: members and the signs between them."""
+    r"""``a = b = c``, ``1 < x <= 3``, ``x \in S``: members and the signs between them.
+
+    ``bound`` if it is the condition of a set, whose variable has any name.
+    """
 
     signs: tuple[str, ...]
     members: tuple[Answer, ...]
+    bound: bool = False
 
 
 @attrs.frozen

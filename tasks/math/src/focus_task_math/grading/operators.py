@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import sympy  # type: ignore[import-untyped]
 
 from focus_task_math.grading.tokens import Token, Tokens, Unreadable, show
+from focus_task_math.grading.vocabulary import GREEK
 
 __all__ = ["OPERATORS", "Reader", "is_differential", "operate"]
 
@@ -88,9 +89,7 @@ def is_differential(reader: Reader) -> bool:
 
 
 def _is_greek(token: Token) -> bool:
-    return token.kind == "command" and token.text in (
-        "alpha", "beta", "lambda", "mu", "omega", "phi", "psi", "rho", "sigma", "tau", "theta",
-    )  # fmt: skip
+    return token.kind == "command" and token.text in GREEK
 
 
 def _scripts(reader: Reader) -> tuple[Token | None, Token | None]:
@@ -170,6 +169,7 @@ def _move_differential(reader: Reader) -> None:
         if token.kind != "command" or token.text != "frac" or above.kind != "group":
             continue
         letters = above.inner
+        moved: Tokens
         if letters and letters[-1].kind == "letters" and letters[-1].text[:-1] == "d":
             kept, last = letters[:-1], letters[-1].text[-1:]
             moved: tuple[Token, ...] = (Token("letters", "d"), Token("letters", last))

@@ -9,7 +9,7 @@ import re
 from focus_task_math.grading.tokens import Token, Tokens
 from focus_task_math.grading.units import is_word
 
-__all__ = ["ALL_REALS", "NOTHING", "same_words", "without_sentence"]
+__all__ = ["ALL_REALS", "NOTHING", "same_words", "without_remark", "without_sentence"]
 
 ALL_REALS = frozenset(["all real numbers", "all reals", "all real values", "real numbers"])
 NOTHING = frozenset(
@@ -76,6 +76,50 @@ def without_sentence(tokens: Tokens) -> Tokens:
         elif not token.is_op(",", "'"):
             break
     return tokens if _ASKED & set(subject) and _COMPUTING & set(subject) else tokens[cut:]
+
+
+# -- what restates a domain after a formula, and adds nothing
+
+_NAME = r"(?:[a-z](?: _ \w+)?|alpha|beta|gamma|lambda|mu|omega|phi|theta)"
+_NAMES = rf"{_NAME}(?: (?:,|and) {_NAME})*"
+_SORT = (
+    r"(?:(?:real|complex|rational|natural|integer|whole|arbitrary|any|some|all|nonzero"
+    r"|(?:positive|non - negative|nonnegative)(?= (?:integer|whole|natural))) )*"
+    r"(?:constants?|numbers?|integers?|reals?|parameters?|values?|scalars?|real|complex)"
+)
+_SET = r"(?:in (?:mathbb )?[rzqcn](?: (?:\^|_) (?:\+|0|\*))?)"
+_REMARK = re.compile(
+    rf"(?:(?:for|where|with|and) )*(?:"
+    rf"(?:all|any|every|each|some)(?: {_SORT}(?: of)?)? {_NAMES}(?: {_SET})?"
+    rf"|(?:(?:all|any|every|each) )?{_SORT}(?: {_NAMES})?(?: {_SET})?"
+    rf"|{_NAMES} (?:(?:is|are|being|be) )?(?:(?:an?|the|any|some|all) )?{_SORT}(?: of integration)?"
+    rf"|(?:forall )?{_NAMES} {_SET}|forall {_NAMES}"
+    r"|(?:(?:all|any|every|each) )?(?:integers? )?[i-n] (?:>=? 0|>= 1)"
+    r")"
+)
+_OPENERS = frozenset(["for", "where", "with", "forall"])
+
+
+def without_remark(tokens: Tokens) -> Tokens:
+    r"""The tokens before a remark: ``x + c \text{ where } c \text{ is a constant}``."""
+    for index, token in enumerate(tokens):
+        if index and (
+            token.text.lower() in _OPENERS
+            or (token.is_op("(") and token.spaced and tokens[-1].is_op(")"))
+        ):
+            said = _spelled(tokens[index:]).lower()
+            if token.is_op("("):
+                said = said.removeprefix("( ").removesuffix(" )")
+            if _REMARK.fullmatch(said):
+                return tokens[:index]
+    return tokens
+
+
+def _spelled(tokens: Tokens) -> str:
+    """The texts of all tokens, with a space between any two."""
+    return " ".join(
+        _spelled(token.inner) if token.kind == "group" else token.text for token in tokens
+    )
 
 
 def _is_long(token: Token) -> bool:

@@ -9,8 +9,6 @@ from typing import Literal
 import attrs
 import sympy  # type: ignore[import-untyped]
 
-from focus_task_math.grading.engine import express_with_math_verify
-from focus_task_math.grading.expressions import Unsupported, express
 from focus_task_math.grading.kinds import (
     Answer,
     Based,
@@ -26,17 +24,11 @@ from focus_task_math.grading.kinds import (
     Value,
     Words,
 )
-from focus_task_math.grading.numerals import (
-    COUNTS,
-    applied_after,
-    applied_before,
-    applies,
-    spoken,
-    spoken_start,
-)
-from focus_task_math.grading.prose import without_sentence
+from focus_task_math.grading.numerals import COUNTS
+from focus_task_math.grading.progressions import without_dots
+from focus_task_math.grading.prose import without_remark, without_sentence
+from focus_task_math.grading.scalars import angle, in_words, scalar
 from focus_task_math.grading.tokens import Token, Tokens, Unreadable, show, tokenise
-from focus_task_math.grading.units import is_word, read_unit
 
 __all__ = ["read", "relational"]
 
@@ -52,6 +44,7 @@ _CLOCK = re.compile(
 _STARTS = ("(", "[", "{", "-", "|", "$")
 _ORDINALS = ("st", "nd", "rd", "th")
 _ANGLES = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "cis"])
+_VARIABLES = frozenset("nstxz")
 _LETTERS = "ABCDEFGHIJ"
 
 
@@ -68,17 +61,17 @@ def read(latex: str) -> Answer:
 
 
 def _read(tokens: Tokens) -> Answer:
-    tokens = without_sentence(_trimmed(tokens))
+    tokens = _trimmed(without_remark(without_sentence(_trimmed(tokens))))
     if not tokens:
         raise Unreadable("empty")
     for reader in (
-        _clock, _choice, _spoken, _listing, _combination, _chain, _braces, _plus_minus, _ratio,
-        _bracketed, _grid, _named, _based,
+        _clock, _choice, angle, in_words, _listing, _combination, _chain, _braces, _plus_minus,
+        _ratio, _bracketed, _grid, _named, _based,
     ):  # fmt: skip
         answer = reader(tokens)
         if answer is not None:
             return answer
-    return _scalar(tokens)
+    return scalar(tokens)
 
 
 def _trimmed(tokens: Tokens) -> Tokens:
@@ -161,37 +154,6 @@ def _choice(tokens: Tokens) -> Answer | None:
         return Choice(letter, Words(show(rest)))
 
 
-def _spoken(tokens: Tokens) -> Answer | None:
-    """``thirty-one``, ``two dozen eggs``, ``5 and a half``, ``half of 10``."""
-    more = len(tokens) > 2 and tokens[0].kind == "number" and tokens[1].text == "and"
-    start = 2 if more else 0
-    words: list[str] = []
-    ends = []  # for each word, where the tokens after it begin
-    for index, token in enumerate(tokens[start:], start + 1):
-        if token.kind in ("word", "letters"):
-            words.append(token.text.lower())
-            ends.append(index)
-        elif not (words and token.is_op("-")):
-            break
-    if size := spoken_start(words):
-        number, rest = spoken(words[:size]), tokens[ends[size - 1] :]
-        if more:
-            number = number + _value(tokens[:1]) if 0 < number < 1 else None
-        if number is not None and "of" not in words[size : size + 1]:
-            try:
-                scale, unit = read_unit(rest) if rest else (1, None)
-            except Unreadable:
-                pass
-            else:
-                return Value(number * scale, unit)
-    for size in range(len(words), 0, -1) if not more else ():
-        apply, rest = applied_before(words[:size]), tokens[ends[size - 1] :]
-        if apply is not None and rest:
-            inner = _spoken(rest) or _scalar(rest)
-            return Value(apply(inner.expr), inner.unit) if isinstance(inner, Value) else None
-    return None
-
-
 def _joins(token: Token, _: int) -> bool:
     return token.is_op(",", ";") or (
         token.kind in ("word", "letters") and token.text.lower() in ("and", "or")
@@ -206,7 +168,8 @@ def _listing(tokens: Tokens) -> Answer | None:
     if len(parts) == 1:
         return _read(parts[0])
     items = [_read(part) for part in parts]
-    joint: Literal["", "or"] = "or" if any(d.text.lower() == "or" for d in dividers) else ""
+    signs = {divider.text.lower() for divider in dividers}
+    joint: Literal["", "or", ";"] = "or" if "or" in signs else ";" if signs == {";"} else ""
     first = items[0]
     if (
         isinstance(first, Chain)
@@ -215,7 +178,7 @@ def _listing(tokens: Tokens) -> Answer | None:
     ):  # x = 1, 2
         values = Listing(_flat([first.members[1], *items[1:]]), joint=joint)
         return attrs.evolve(first, members=(first.members[0], values))
-    return Listing(_flat(items), joint=joint)
+    return Listing(without_dots(_flat(items)), joint=joint)
 
 
 def _flat(items: list[Answer]) -> tuple[Answer, ...]:
@@ -247,7 +210,20 @@ def _chain(tokens: Tokens) -> Answer | None:
     parts, dividers = _split(tokens, lambda token, _: token.is_op(*_SIGNS))
     if not dividers:
         return None
-    return Chain(tuple(sign.text for sign in dividers), tuple(map(_read, parts)))
+    first = _function(parts[0]) if dividers[0].is_op("=") else None
+    members = ((first or _read(parts[0])), *map(_read, parts[1:]))
+    return Chain(tuple(sign.text for sign in dividers), members)
+
+
+def _function(tokens: Tokens) -> Value | None:
+    """``P(x)`` before an equals sign, which defines P: elsewhere only f, g and h are functions."""
+    if (
+        len(tokens) == 4 and tokens[0].kind == tokens[2].kind == "letters"
+        and tokens[1].is_op("(") and tokens[3].is_op(")")
+        and len(tokens[0].text) == 1 and tokens[2].text in _VARIABLES
+    ):  # fmt: skip
+        return Value(sympy.Function(tokens[0].text)(sympy.Symbol(tokens[2].text)))
+    return None
 
 
 def _plus_minus(tokens: Tokens) -> Answer | None:
@@ -295,7 +271,14 @@ def _braces(tokens: Tokens) -> Answer | None:
         return NamedSet("empty")
     parts, dividers = _split(inside, lambda token, _: token.is_op("mid", "|", ":"))
     if len(dividers) == 1 and relational(condition := _read(parts[1])):
-        return condition  # {x | x < 3}
+        element = _read(parts[0])
+        if isinstance(element, Chain):  # {x in R | x < 3}
+            element = element.members[0]
+        if not (isinstance(element, Value) and element.expr.is_Symbol):  # {2k | k in Z}
+            return Listing((element, condition), braces=True)
+        if isinstance(condition, Chain):  # {x | x < 3}
+            return attrs.evolve(condition, bound=True)
+        return condition
     answer = _read(inside)
     items = answer.items if isinstance(answer, Listing) and not answer.braces else (answer,)
     return Listing(items, braces=True)
@@ -366,82 +349,3 @@ def _based(tokens: Tokens) -> Answer | None:
     if not 2 <= size <= 36 or any(int(digit, 36) >= size for digit in digits):
         raise Unreadable(f"no numeral of base {base}: {digits}")
     return Based(digits.lstrip("0") or "0", size)
-
-
-def _scalar(tokens: Tokens) -> Answer:
-    """A number, expression or quantity; else words."""
-    if len(tokens) == 1 and tokens[0].is_op("..."):
-        return Words("...")  # 1, 2, ..., 10
-    if len(tokens) > 2 and tokens[-2].is_op("^") and show(tokens[-1:]) in _ORDINALS:
-        tokens = tokens[:-2]  # 21^{\text{st}}
-    prefix: Tokens = ()
-    if tokens[0].is_op("$", "€", "£", "¥"):
-        prefix, tokens = (tokens[0],), tokens[1:]
-    elif len(tokens) > 1 and tokens[0].is_op("-") and tokens[1].is_op("$"):
-        prefix, tokens = (tokens[1],), (tokens[0], *tokens[2:])
-    for start in range(1, len(tokens)):
-        quantity = _quantity(tokens, start, prefix)
-        if quantity is not None:
-            return quantity
-    if prefix:
-        return Value(_value(tokens), read_unit(prefix)[1])
-    if _is_prose(tokens):
-        return Words(show(tokens))
-    return Value(_value(tokens))
-
-
-def _quantity(tokens: Tokens, start: int, prefix: Tokens) -> Value | None:
-    """The tokens as an expression before ``start`` and a unit from there."""
-    first = tokens[start]
-    bare = first.kind == "letters"
-    if not (
-        first.kind == "word" or first.is_op("%", "deg", "€", "£", "¥", "$")
-        or (first.kind == "group" and first.inner and first.inner[0].kind == "word")
-        or (first.kind == "command" and first.text in ("pmod", "bmod", "mod"))
-        or (bare and (first.spaced or len(first.text) > 1))
-    ):  # fmt: skip
-        return None
-    before = tokens[:start]
-    if _is_prose(before) or (
-        first.is_op("deg") and any(t.kind == "command" and t.text in _ANGLES for t in before)
-    ):
-        return None  # "no solution"; \sin 30^\circ
-    try:
-        if applies(first.text.lower()):
-            return _computed(before, first.text.lower(), (*tokens[start + 1 :], *prefix))
-        scale, unit = read_unit((*tokens[start:], *prefix))
-        number = Value(_value(before) * scale, unit)
-    except Unreadable:
-        return None
-    if not bare or is_word(first.text):
-        return number
-    try:
-        return Value(_value(tokens), None, number)  # 9\ m^2
-    except Unreadable:
-        return number
-
-
-def _computed(before: Tokens, word: str, rest: Tokens) -> Value:
-    """``7 squared``, ``5 halves``, ``3 quarters of an hour``."""
-    value = applied_after(word, _value(before))
-    if rest and rest[0].text == "of":
-        rest = rest[1:]
-    return Value(value, read_unit(rest)[1] if rest else None)
-
-
-def _value(tokens: Tokens) -> sympy.Basic:
-    try:
-        return express(tokens)
-    except Unsupported as error:
-        return express_with_math_verify(tokens, error)
-
-
-def _is_prose(tokens: Tokens) -> bool:
-    return all(
-        token.kind in ("word", "letters", "number") or token.is_op(*".,'-()!?:/%&$`\"")
-        for token in tokens
-    ) and any(
-        (token.kind == "word" and len(token.text) > 1)
-        or (token.kind == "letters" and is_word(token.text))
-        for token in tokens
-    )

@@ -239,7 +239,7 @@ class _Lexer:
             self.brackets += (op in ("{", "langle")) - (op in ("}", "rangle"))
             return [Token("op", op)]
         if name in ("mathbf", "boldsymbol", "bm", "pmb"):  # a vector's name, or mere emphasis
-            return [Token("command", "vec")] if _BOLD.match(self.text, self.at) else []
+            return [Token("command", "bold")] if _BOLD.match(self.text, self.at) else []
         name = _SAME.get(name, name)
         return [Token("command", name)] if name else []
 
@@ -259,13 +259,16 @@ class _Lexer:
             return [Token("op", "deg")]
         if match := _PRIME.match(self.text, self.at):
             self.at = match.end()
-            return [Token("op", "'")]
+            return [Token("op", "'")] * match.group().count("prime")
         if match := _LETTERS.match(self.text, self.at):
             self.at = match.end()
             return [Token("word" if self.prose else "letters", match.group())]
         if self.text.startswith("...", self.at):
             self.at += 3
             return [Token("op", "...")]
+        if self.text.startswith("**", self.at):  # a power, as programs write it
+            self.at += 2
+            return [Token("op", "^")]
         self.at += 1
         if character == "$":
             return []
