@@ -1,5 +1,6 @@
 """The README's Python blocks run, in order, as one program; its MATH command has its problems."""
 
+import itertools
 import re
 import shlex
 import sys
@@ -27,9 +28,8 @@ def test_the_math_command_has_its_problems(monkeypatch):
     text = (ROOT / "README.md").read_text().replace("\\\n", "")
     (line,) = re.findall(r"^.venv/bin/(focus train --task math .*)$", text, re.MULTILINE)
     words = shlex.split(line)
-    options = dict(zip(words, words[1:], strict=False))
-    settings = [value for word, value in zip(words, words[1:], strict=False) if word == "--set"]
-    config = RunConfig(
-        task="math", problems=options["--problems"], settings=parse_settings(settings)
-    )
+    pairs = list(itertools.pairwise(words))
+    settings = [value for word, value in pairs if word == "--set"]
+    problems = dict(pairs)["--problems"]
+    config = RunConfig(task="math", problems=problems, settings=parse_settings(settings))
     assert len(prepare(load(), config, {}).problems) >= 10
