@@ -52,6 +52,10 @@ class Task(Protocol):
     def problems(self, source: Any) -> Sequence[Problem]:
         """Read or make the problems of a source (a path, a split's name, ...).
 
+        With the keyword arguments ``strict`` and ``skip_bad_rows`` (both ``False`` by default) it
+        follows the options of that name: to refuse what it would warn of, and to leave out, count
+        and name the rows that it would refuse. The options are refused for a task without them.
+
         Raises:
             DataError: The source cannot be used; names file, line, field and remedy.
         """

@@ -29,6 +29,17 @@ ProblemsOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--problems", help="File or other source of problems, as the task takes it."),
 ]
+StrictOption = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option("--strict", help="Refuse rows of problems that are otherwise warned of."),
+]
+SkipBadRowsOption = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option(
+        "--skip-bad-rows",
+        help="Leave out rows of problems that are refused, counted and named.",
+    ),
+]
 _NAMED = "A name that 'focus plugins' lists, or MODULE:CLASS.  [default: the task's]"
 SearchOption = Annotated[
     Optional[str],  # noqa: UP045

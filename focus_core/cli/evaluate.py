@@ -13,6 +13,8 @@ from focus_core.cli._common import (
     ProblemsOption,
     SeedOption,
     SetOption,
+    SkipBadRowsOption,
+    StrictOption,
     TaskOption,
     TrainerOption,
     checkpoint_of,
@@ -32,6 +34,8 @@ def evaluate(
     trainer: TrainerOption = "local",
     model: ModelOption = None,
     problems: ProblemsOption = None,
+    strict: StrictOption = None,
+    skip_bad_rows: SkipBadRowsOption = None,
     limit: Annotated[
         Optional[int], typer.Option("--limit", min=1, help="Only the first so many problems.")
     ] = None,
@@ -71,6 +75,8 @@ def evaluate(
         task=task,
         trainer=trainer,
         problems=problems,
+        strict=bool(strict),
+        skip_bad_rows=bool(skip_bad_rows),
         eval_problems=limit,
         settings=settings(set_, model=model),
     )

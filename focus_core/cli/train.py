@@ -19,6 +19,8 @@ from focus_core.cli._common import (
     RecipeOption,
     SearchOption,
     SetOption,
+    SkipBadRowsOption,
+    StrictOption,
     finite,
     load_plugins,
     run,
@@ -41,6 +43,8 @@ def train(
         Optional[str], typer.Option("--trainer", help="Trainer to use.  [default: local]")
     ] = None,
     problems: ProblemsOption = None,
+    strict: StrictOption = None,
+    skip_bad_rows: SkipBadRowsOption = None,
     model: ModelOption = None,
     steps: Annotated[
         Optional[int],
@@ -224,6 +228,8 @@ def train(
         "task": task,
         "trainer": trainer,
         "problems": problems,
+        "strict": strict,
+        "skip_bad_rows": skip_bad_rows,
         "steps": steps,
         "epochs": epochs,
         "order": order,

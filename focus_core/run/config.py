@@ -69,6 +69,8 @@ class RunConfig:
     task: str = _text()
     trainer: str = _text("local")
     problems: str | None = _text(None)
+    strict: bool = _flag(False)
+    skip_bad_rows: bool = _flag(False)
     steps: int = _count(10)
     epochs: int | None = _count(None)
     order: str = _text("shuffled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -101,14 +102,14 @@ def prepare(
     if source is None:
         raise UsageError(f"task {config.task!r} needs problems; give --problems FILE")
     limits = Limits(failure_rate=config.failure_rate, max_tokens=config.max_tokens)
-    problems = held_out = _problems(task, source)
+    problems = held_out = _problems(task, source, config)
     if config.eval_every:
         eval_source = config.eval_source or defaults.eval_source
         if eval_source is None:
             raise UsageError(
                 f"task {config.task!r} names no held-out problems; give --eval-source FILE"
             )
-        held_out = _problems(task, eval_source)
+        held_out = _problems(task, eval_source, config)
     limit = config.eval_problems or (len(held_out) if evaluation_only else defaults.eval_problems)
     held_out = _first(held_out, limit)
     critic, close_critic = critic_of(plugins, config)
@@ -310,11 +311,19 @@ class _Nobody:
     decode = generate = prepare
 
 
-def _problems(task: Task, source: str) -> Sequence[Problem]:
+def _problems(task: Task, source: str, config: RunConfig) -> Sequence[Problem]:
     if source == "":
         raise UsageError("--problems is empty; name a file or another source")
+    asked = {name: True for name in ("strict", "skip_bad_rows") if getattr(config, name)}
+    parameters = inspect.signature(task.problems).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        for name in asked.keys() - parameters.keys():
+            raise UsageError(
+                f"--{name.replace('_', '-')}: the problems() of task {config.task!r} takes no "
+                f"{name!r}; leave it out"
+            )
     try:
-        problems = task.problems(source)
+        problems = task.problems(source, **asked)
     except OSError as error:
         raise UsageError(f"problems {source}: {error.strerror or error}") from error
     if not problems:

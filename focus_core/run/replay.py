@@ -20,6 +20,8 @@ __all__ = ["PlainRecord", "Replay", "check_replayed", "check_steps", "replayed"]
 _COLLECTING = (
     "task",
     "problems",
+    "strict",
+    "skip_bad_rows",
     "async_depth",
     "problems_per_step",
     "order",
@@ -73,7 +75,10 @@ def replayed(recording: Recording, asked: Mapping[str, Any]) -> dict[str, Any]:
     if trainer != was.trainer:
         settings["trainer"], merge = {}, None
     settings["trainer"] = {**settings.get("trainer", {}), **asked["settings"].get("trainer", {})}
-    kept = ("task", "problems", "problems_per_step", "search", "recipe", "seed", "deadline")
+    kept = (
+        *("task", "problems", "strict", "skip_bad_rows", "problems_per_step"),
+        *("search", "recipe", "seed", "deadline"),
+    )
     recorded = len(recording)
     if not recorded:
         raise UsageError(f"--replay {recording.path}: no batch is recorded there")

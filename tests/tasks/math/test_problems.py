@@ -312,6 +312,7 @@ def test_remedies_fit_a_parquet_file(tmp_path, column, remedy):
         (r"$\boxed{\frac{3}{2}}$ or $\boxed{1.5}$", "1.5", "1.5"),
         (r"$\boxed{\frac{3}{2}}$, or $\boxed{1\frac12}$.", r"\frac{3}{2}", r"\frac{3}{2}"),
         (r"$\boxed{0.25}$ or $\boxed{\frac14}$", None, "0.25"),
+        (r"$\boxed{\frac{3}{2} \text{ or } 1.5}$", "1.5", "1.5"),
         (r"$\boxed{2}$ and $\boxed{3}$", "2, 3", r"$\boxed{2}$ and $\boxed{3}$"),
     ],
 )

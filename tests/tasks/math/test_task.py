@@ -13,7 +13,20 @@ import pytest
 from focus_task_math import MathEnv, MathTask, load_problems
 from focus_task_math.task import SAMPLE
 
-from focus_core import GradingError, Independent, PreparedPrompt, Problem, Reply, Task, UsageError
+from focus_core import (
+    DataError,
+    DataWarning,
+    GradingError,
+    Independent,
+    PreparedPrompt,
+    Problem,
+    Reply,
+    Task,
+    UsageError,
+)
+from focus_core.plugins.manager import load
+from focus_core.run.config import RunConfig
+from focus_core.run.prepare import prepare
 from focus_core.testing.fakes import RandomPolicy
 
 DISTRIBUTION = Path(__file__).parents[3] / "tasks/math"
@@ -167,3 +180,31 @@ def test_the_readme_runs(tmp_path, monkeypatch):
     for block in text.split("```python\n")[1:]:
         exec(block.split("```")[0], {"__name__": "readme"})
     assert load_problems("train.jsonl")
+
+
+BAD = (
+    '{"problem": "1+1?", "answer": "2"}\n'
+    r'{"problem": "1+2?", "answer": "4", "solution": "$\\boxed{3}$"}' + "\n"
+    r'{"problem": "x?", "answer": "x \ne 2"}' + "\n"
+)
+
+
+def prepared(path, **options):
+    config = RunConfig(task="math", problems=str(path), **options)
+    return prepare(load(), config, {}).problems
+
+
+def test_the_options_about_bad_rows_reach_the_task(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_text(BAD)
+    with pytest.raises(DataError, match=r"p\.jsonl:2: field 'answer': is '4'"):
+        prepared(path)
+    with pytest.raises(DataError, match=r"p\.jsonl:3: field 'answer': has a control character"):
+        prepared(path, strict=True)
+    with pytest.warns(DataWarning) as caught:
+        assert [problem.id for problem in prepared(path, skip_bad_rows=True)] == ["p-1", "p-3"]
+    doubt, left_out = (str(warning.message) for warning in caught)
+    assert doubt.startswith(f"{path}:3: ")
+    assert left_out.startswith(f"1 of 3 rows left out: {path}:2: ")
+    with pytest.warns(DataWarning, match="2 of 3 rows left out"):
+        assert len(prepared(path, strict=True, skip_bad_rows=True)) == 1

@@ -138,7 +138,7 @@ def find_eaten(text: str, *, bare: bool = False) -> Eaten | None:
         first = _ESCAPES.get(character, "")
         known = rest in _REST.get(first, ())
         blank = character in "\t\n\r"
-        if blank and (not known or text[: mark.start()][-2:].count("\\") == 1):
+        if blank and (not known or text[max(0, mark.start() - 2) : mark.start()].count("\\") == 1):
             continue
         shown = text[mark.start(2) : mark.start(2) + 6]
         found = Eaten(character, shown, f"\\{first}{rest}" if known else "", certain=True)

@@ -19,6 +19,7 @@ from focus_task_math.grading.verdict import Verdict
 
 __all__ = ["UnreadableGoldWarning", "load_problems"]
 
+_OR = re.compile(r"\s*\\(?:text|mbox|mathrm)\s*\{[\s,]*or\s*\}\s*")
 _UNREAD = Verdict(None, "not read yet")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -35,11 +36,11 @@ def load_problems(
     A record has ``problem`` and ``solution`` (whose last closed box is the answer), ``answer``, or
     both, which must then agree; ``id`` is optional, and anything else becomes metadata. A blank
     field is a missing one. The label is the solution, or the answer where no solution has one or
-    where its boxes are forms of one value; it is no part of the prompt.
+    where its box or boxes are forms of one value; it is no part of the prompt.
 
     Args:
         source: What to read.
-        strict: Refuse what is otherwise warned of.
+        strict: Refuse the rows that are otherwise warned of.
         skip_bad_rows: Leave out the rows that would be refused, count and name them in a
             ``DataWarning``. What is no row (broken JSON, a cut file) is refused all the same.
 
@@ -200,10 +201,10 @@ def _with_golds(entries: list[_Entry]) -> list[_Entry]:
 
     def check(entry: _Entry) -> _Entry:
         solution, answer = entry.solution, entry.answer
-        boxes = find_boxes(solution or "")
-        if len(set(boxes)) > 1:  # "1.5 or 3/2": forms of one value are not two answers
-            one = boxes[0] if answer is None else answer
-            if all(pool.grade(rf"\boxed{{{box}}}", one).correct for box in boxes):
+        forms = [form for box in find_boxes(solution or "") for form in _OR.split(box)]
+        if len(set(forms)) > 1:  # "1.5 or 3/2": forms of one value are not two answers
+            one = forms[0] if answer is None else answer
+            if all(pool.grade(rf"\boxed{{{form}}}", one).correct for form in forms):
                 problem = dataclasses.replace(entry.problem, label=one)
                 return attrs.evolve(entry, problem=problem, gold=Verdict(True, ""))
         if solution is not None and answer is not None:
