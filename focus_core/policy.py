@@ -6,6 +6,7 @@ import math
 import operator
 from array import array
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from focus_core.errors import GenerationError
 
 __all__ = [
+    "COLLECTING",
     "Generation",
     "Policy",
     "PreparedPrompt",
@@ -24,6 +26,10 @@ __all__ = [
 ]
 
 StopReason = Literal["stop", "length"]
+
+COLLECTING: ContextVar[int | None] = ContextVar("COLLECTING", default=None)
+"""Index of the batch that the present task collects for, if it does: a policy that counts what it
+was asked for counts it for that batch, however far the learner is."""
 
 
 @attrs.frozen

@@ -41,6 +41,13 @@ class Commands(TyperGroup):
             return super().resolve_command(ctx, args)
         return name, _plugged(name, self.commands), rest
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Each with its whole first sentence, on as many lines as it takes."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(10_000)) for name, each in self.commands.items()]
+            )
+
 
 @guarded
 def _plugged(name: str, own: Collection[str]) -> Any:
@@ -59,7 +66,7 @@ def _plugged(name: str, own: Collection[str]) -> Any:
             f"no command {name!r}{closest(name, [*own, *known])}; 'focus --help' lists the core's, "
             "'focus plugins' those of plug-ins"
         )
-    alone = typer.Typer(add_completion=False)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(name)(guarded(plugins.find("command", name).load()))
     return typer.main.get_command(alone)
 
@@ -70,6 +77,7 @@ app = typer.Typer(
     epilog="Plug-ins add commands: 'focus plugins' lists them.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # its tables cut names that do not fit into 80 columns
     pretty_exceptions_enable=False,
 )
 app.command()(guarded(train))

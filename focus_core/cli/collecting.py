@@ -15,6 +15,7 @@ from focus_core.collect import Collection
 from focus_core.lanes import export_actor, export_critic, export_merged
 from focus_core.policy import Policy
 from focus_core.run.config import RunConfig
+from focus_core.run.entering import entered
 from focus_core.run.prepare import Prepared
 from focus_core.tree.text import render_text
 from focus_core.utils.concurrency import in_thread
@@ -40,7 +41,7 @@ async def collect_to(
     out = sys.stderr if json else sys.stdout
     if last < first + count:
         print(f"there are {len(prepared.problems)} problems: collecting {last - first}", file=out)
-    async with prepared.trainer as trainer:
+    async with entered(prepared.trainer, config.trainer) as trainer:
         policy = await trainer.publish_policy()
         with Console(stderr=True).status("collecting") as status:
             for place in range(first, last):

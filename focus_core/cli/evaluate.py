@@ -64,6 +64,7 @@ def evaluate(
     from rich.console import Console
 
     from focus_core.run.config import RunConfig
+    from focus_core.run.entering import entered
     from focus_core.run.evaluate import evaluate as measure
     from focus_core.run.prepare import prepare
     from focus_core.utils.plain_json import to_json
@@ -85,10 +86,10 @@ def evaluate(
 
     async def main() -> Any:
         console = Console(stderr=True)
-        async with prepared.trainer as trainer:
+        async with entered(prepared.trainer, config.trainer) as opened:
             with console.status(f"0 of {len(chosen)} problems") as status:
                 return await measure(
-                    await trainer.publish_policy(),
+                    await opened.publish_policy(),
                     chosen,
                     prepared.collector_for,
                     rollouts=rollouts,

@@ -16,6 +16,7 @@ from focus_core.plugins.observers import Observers
 from focus_core.policy import Policy
 from focus_core.records import StepReport
 from focus_core.run.directory import RunDirectory
+from focus_core.run.entering import entered
 from focus_core.run.evaluate import evaluate
 from focus_core.run.prepare import Prepared
 from focus_core.run.recording import Recorder
@@ -80,7 +81,7 @@ async def train(
         RunStarted(config=attrs.asdict(config), steps=config.steps, directory=str(directory.path)),
     )
     try:
-        async with trainer:
+        async with entered(trainer, config.trainer):
             try:
                 if prepared.replay is not None:
                     await run_batches(

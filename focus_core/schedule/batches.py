@@ -14,7 +14,7 @@ from focus_core.collect import Collection, summarize
 from focus_core.env.workspace import Workspace
 from focus_core.errors import CollectionError
 from focus_core.lanes import Lane, export_merged, split_merged
-from focus_core.policy import Policy
+from focus_core.policy import COLLECTING, Policy
 from focus_core.records import ActorRecord, Problem
 from focus_core.schedule.order import Order
 from focus_core.schedule.progress import Limits
@@ -202,6 +202,7 @@ class LiveCollection:
     async def _tree(
         self, index: int, place: int, policy: Policy, behavior_step: int, problem: Problem
     ) -> tuple[Collection, TreeRecords, dict[str, Sequence[Any]]]:
+        COLLECTING.set(index)  # this tree's own task: nobody else sees it
         with doing(f"collecting problem {problem.id!r} for batch {index}"):
             async with self.collector_for(policy, problem) as collector:
                 collection = await collector.collect(

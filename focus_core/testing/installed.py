@@ -8,6 +8,7 @@ from typing import Any
 from focus_core.errors import UnknownNameError, UsageError
 from focus_core.plugins.manager import Plugins
 from focus_core.plugins.options import closest, options_of
+from focus_core.task import defaults_of
 from focus_core.testing.base import Contract
 from focus_core.testing.critic_contract import CriticContract
 from focus_core.testing.lane_contract import LaneContract
@@ -44,7 +45,8 @@ def contracts_of(
 
     Raises:
         UnknownNameError: No such kind, name, option or contract.
-        UsageError: An option's value is wrong, it needs a module, or an excuse has no reason.
+        UsageError: An option's value is wrong, it needs a module, an excuse has no reason, or a
+            task has no problems to be checked with.
     """
     if kind not in KINDS:
         raise UnknownNameError(
@@ -69,7 +71,12 @@ def contracts_of(
     made.spec = spec
     made.check_excuses(excused or {})
     made.excused = dict(excused or {})
-    made.subject()  # what cannot be made is one mistake, not one broken contract each
+    subject = made.subject()  # what cannot be made is one mistake, not one broken contract each
+    if kind == "task" and source is None and defaults_of(subject).source is None:
+        raise UsageError(
+            f"task {name!r} has no problems of its own, and without any nothing is proved; give "
+            "--problems SOURCE"
+        )
     return made
 
 

@@ -251,7 +251,10 @@ class TaskContract(EnvContract):
         task = self.subject()
         source = self.source if self.source is not None else defaults_of(task).source
         if source is None:
-            raise NotApplicable("the task has no problems of its own; give some as source")
+            raise Broken(
+                "there are no problems to check it with; give some: --problems, or the contract "
+                "class's source"
+            )
         with ThreadPoolExecutor(1) as thread:  # where an event loop runs, a task may refuse to wait
             problems: Sequence[Problem] = thread.submit(task.problems, source).result()
         require(problems, f"problems({source!r}) gave none")

@@ -17,7 +17,7 @@ from focus_core.env.dialects import DIALECTS
 from focus_core.hookspecs import Hooks
 from focus_core.lanes import export_actor, export_critic
 from focus_core.plugins import events
-from focus_core.plugins.manager import Plugins
+from focus_core.plugins.manager import Plugins, load
 from focus_core.run import directory
 from focus_core.run.prepare import ORDERS
 from focus_core.testing import CountdownEnv, RandomPolicy, pytest_plugin
@@ -144,6 +144,23 @@ def test_every_method_of_a_trainer_is_explained():
 
 def mentioned(text, pattern):
     return set(re.findall(pattern, text))
+
+
+def test_the_quick_start_lists_what_is_installed():
+    said = sections("quickstart")["Install"].split("`focus plugins` lists")[1].split("Whatever")[0]
+    listed = {
+        kind.removesuffix("s"): set(re.findall(r"`([\w-]+)`", names))
+        for kind, names in re.findall(r"the (\w+) ((?:`[\w-]+`[,\s]*(?:and )?)+)", said)
+    }
+    ours = ("focus-core", "focus-task-", "focus-adapter-")
+    plugins = load()
+    installed = {
+        kind: {n for n, (_, owner) in plugins.specs(kind).items() if owner.startswith(ours)}
+        for kind in ("task", "trainer", "lane", "converter", "sandbox", "command", "observer")
+    }
+    assert listed == {kind: names for kind, names in installed.items() if names}
+    start = sections("quickstart")["Start your own"]
+    assert set(SKELETONS) <= set(re.findall(r"focus new ([\w-]+)", start))
 
 
 def test_every_command_is_shown_on_a_page_that_people_read():

@@ -300,6 +300,9 @@ def test_a_dry_run_needs_no_key_keeps_nothing_and_counts(tmp_path, monkeypatch):
     rows = {line.split()[0]: line.replace(",", "").split()[1:] for line in table[2:-1]}
     assert list(rows) == ["0", "1", "after", "total"]
     _, prompt, sampled, trained, cost = map(float, rows["total"])
+    assert [int(rows[str(report["batch"])][2]) for report in reports] == [
+        report["metrics"]["sampled_tokens"] for report in reports
+    ], "the table counts each batch as its report does"
     assert sampled == sum(report["metrics"]["sampled_tokens"] for report in reports)
     assert cost == pytest.approx((prompt + 2 * sampled + 3 * trained) / 1e6, abs=1e-4)
     assert sum(report["metrics"]["cost_usd"] for report in reports) == pytest.approx(cost, abs=1e-4)

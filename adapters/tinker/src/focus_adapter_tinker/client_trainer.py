@@ -136,7 +136,7 @@ class ClientTrainer:
                 usage=self.usage,
             )
             self.step = batch.learner_step + 1
-            return {**metrics, **self.usage.close_row(str(batch.index))}
+            return {**metrics, **self.usage.close_row(batch.index)}
 
         with self._going_on("update"):
             return await self.how.finished(whole)

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from focus_core.errors import DataError, UsageError
+from focus_core.policy import COLLECTING
 
 __all__ = ["PRICED", "Prices", "Usage"]
 
@@ -120,12 +121,13 @@ def _price(value: Any) -> bool:
 class Usage:
     """Requests and tokens since the last update, and of each update before; thread-safe.
 
-    A row holds what was asked for after the update before it: with one step of asynchrony a
-    batch's sampling lies mostly in the row of the update it overlapped.
+    A row holds what sampled its batch, as the console counts it, whenever that was, and whatever
+    else was asked for after the update before.
     """
 
     prices: Prices | None = None
     _now: Counter[str] = attrs.field(factory=Counter, init=False)
+    _batches: dict[int, Counter[str]] = attrs.field(factory=dict, init=False)
     _rows: list[tuple[str, Counter[str]]] = attrs.field(factory=list, init=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
@@ -135,19 +137,30 @@ class Usage:
             self._now.update(more)
 
     def sampled(self, *, prompt: int, sampled: int, n: int) -> None:
-        """One sampling request that was answered."""
-        self.count(requests=1, prompt=prompt, sampled=sampled, samples=n)
-
-    def close_row(self, name: str) -> dict[str, float]:
-        """End a row, and say what it cost if prices are known."""
+        """One sampling request that was answered, for the batch that is being collected."""
+        more = {"requests": 1, "prompt": prompt, "sampled": sampled, "samples": n}
+        batch = COLLECTING.get()
         with self._lock:
+            (self._now if batch is None else self._batches.setdefault(batch, Counter())).update(
+                more
+            )
+
+    def close_row(self, batch: int) -> dict[str, float]:
+        """End a batch's row, and say what it cost if prices are known."""
+        with self._lock:
+            for earlier in sorted(each for each in self._batches if each < batch):  # skipped
+                self._rows.append((str(earlier), self._batches.pop(earlier)))
             row, self._now = self._now, Counter()
-            self._rows.append((name, row))
+            row.update(self._batches.pop(batch, {}))
+            self._rows.append((str(batch), row))
         return {} if self.prices is None else {"cost_usd": self.prices.cost(row)}
 
     def table(self) -> str:
         """All rows and their sum, as text."""
-        rows = [*self._rows]
+        rows = [
+            *self._rows,
+            *((str(batch), self._batches[batch]) for batch in sorted(self._batches)),
+        ]
         if self._now:
             rows.append(("after", self._now))
         total: Counter[str] = Counter()
@@ -155,7 +168,7 @@ class Usage:
             total.update(row)
         rows.append(("total", total))
         names = ("requests", *PRICED)
-        head = ["step", "requests", *(f"{name} tokens" for name in PRICED)]
+        head = ["step", "requests", "prompt tokens", "sampled tokens", "tokens in training"]
         lines = [[name, *(f"{row[column]:,}" for column in names)] for name, row in rows]
         if self.prices is not None:
             head.append("cost (USD)")
