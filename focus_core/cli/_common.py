@@ -180,12 +180,14 @@ def _print_bug(error: BaseException) -> None:
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; SIGINT and SIGTERM cancel it and wait until it has cleaned up.
 
-    A second one ends it at once. Whatever holds the event loop for long is named on stderr.
+    A second one ends it at once. Whatever holds the event loop for long is named on stderr, and
+    whatever hangs in a thread, which is not waited for.
     """
     import asyncio
     import signal
 
     from focus_core.cli.watch import watching
+    from focus_core.utils.threads import DaemonThreads
 
     async def stoppable() -> T:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -199,6 +201,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:  # a background job stays one
                 signal.signal(number, stop)
+        loop.set_default_executor(DaemonThreads())
         with watching(loop, sys.stderr):
             return await main
 

@@ -87,9 +87,13 @@ class Growth:
         running: set[asyncio.Task[None]] = set()
         try:
             try:
-                await self._continuations.plant()
+                async with asyncio.timeout(self._deadline) as limit:
+                    await self._continuations.plant()
             except (Exception, SystemExit) as error:  # the user's environment, policy or critic
-                self._failures.add("environment", ROOT, -1, error)
+                late = isinstance(error, TimeoutError) and limit.expired()
+                if late:
+                    error = self._late("the first prompt", "the environment", error)
+                self._failures.add("deadline" if late else "environment", ROOT, -1, error)
                 self._failures.stop("the root could not be made")
                 return
             search = self._search
@@ -144,9 +148,8 @@ class Growth:
 
     async def _continue(self, branch: Continuation) -> None:
         """Run one launch to its end; a failure removes it whole and is recorded."""
-        deadline = self._deadline
         try:
-            async with asyncio.timeout(deadline) as limit:
+            async with asyncio.timeout(self._deadline) as limit:
                 await self._continuations.act_out(branch, self._frontier.generated)
                 pending = {task for task in branch.predictions if not task.done()}
                 branch.stage = "prediction"
@@ -156,11 +159,7 @@ class Growth:
         except (Exception, SystemExit) as error:
             await self._drop(branch)
             if isinstance(error, TimeoutError) and limit.expired():
-                late = DeadlineError(
-                    f"the continuation took longer than {deadline} s; it was waiting for "
-                    f"{_WAITED[branch.stage]}"
-                )
-                late.__cause__ = error
+                late = self._late("the continuation", _WAITED[branch.stage], error)
                 self._failures.add("deadline", branch.at, branch.launch, late)
             else:
                 self._failures.add(branch.stage, branch.at, branch.launch, error)
@@ -180,6 +179,15 @@ class Growth:
             self._failed_from(branch.source)
         else:
             self._land(branch)
+
+    def _late(self, what: str, waited: str, error: BaseException) -> DeadlineError:
+        """The error of something that took too long, with what it noted on its way out."""
+        notes = "".join(f"; {note}" for note in getattr(error.__cause__, "__notes__", ()))
+        late = DeadlineError(
+            f"{what} took longer than {self._deadline} s; it was waiting for {waited}{notes}"
+        )
+        late.__cause__ = error
+        return late
 
     def _failed_from(self, source: int) -> None:
         self._frontier.failed(source)

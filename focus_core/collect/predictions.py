@@ -14,7 +14,7 @@ from focus_core.env.execution import Execution
 from focus_core.errors import CriticError, DeadlineError
 from focus_core.tree.contexts import kept
 from focus_core.tree.tree import ROOT, Tree
-from focus_core.utils.concurrency import in_thread
+from focus_core.utils.concurrency import beside
 
 __all__ = ["Predictions"]
 
@@ -100,7 +100,7 @@ class Predictions:
         assert critic is not None  # ask checked
         try:
             async with self._rendering:  # in order: a text is kept as what it adds to one before
-                text, tree.context[node] = await in_thread(self._context, tree, node)
+                text, tree.context[node] = await beside(self._context, tree, node)
             tree.prediction[node] = await critic.predict(text, self._execution)
         except (Exception, SystemExit) as error:  # the user's critic
             self._failures.add("prediction", node, launch, error)

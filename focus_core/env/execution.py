@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
 from focus_core.errors import DeadlineError, UsageError
 from focus_core.utils.concurrency import finish, sendable
+from focus_core.utils.threads import Call, Threads, say_left
 
 __all__ = ["Execution", "ThreadExecution", "bounded", "call", "is_async", "left_loop"]
 
@@ -96,23 +96,25 @@ def left_loop(service: object, before: asyncio.AbstractEventLoop | None) -> bool
 
 @attrs.define
 class ThreadExecution:
-    """A bounded thread pool, started when first used.
+    """A bounded pool of daemon threads, started when first used.
 
-    A thread cannot be stopped: a call that exceeds its limit is no longer waited for, but goes on
-    and keeps its place until it returns. Work that may hang belongs in a ``ProcessExecution``.
-    One event loop at a time; one loop after another is fine.
+    A thread cannot be stopped: a call that exceeds its limit, or whose caller is cancelled, is no
+    longer waited for, but goes on and keeps its place until it returns; it keeps neither the run
+    nor the process from ending. Work that may hang belongs in a ``ProcessExecution``. One event
+    loop at a time; one loop after another is fine.
 
     Args:
         max_workers: Most calls at a time; more wait.
     """
 
     max_workers: int = attrs.field(default=8, validator=attrs.validators.ge(1))
-    _pool: ThreadPoolExecutor | None = attrs.field(default=None, init=False)
+    _threads: Threads | None = attrs.field(default=None, init=False)
+    _waiting: set[asyncio.Future[Any]] = attrs.field(factory=set, init=False)
     _places: asyncio.Semaphore | None = attrs.field(default=None, init=False)
     _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, init=False)
 
     async def run(self, function: Callable[..., T], *args: Any, timeout: float | None = None) -> T:
-        """Run in a worker thread.
+        """Run in a worker thread; notes of an error that ends the wait say where the call hangs.
 
         Raises:
             RuntimeError: The function raised ``SystemExit``, ``StopIteration`` or the like, which
@@ -120,17 +122,17 @@ class ThreadExecution:
             UsageError: The service is in use in another event loop.
         """
         loop = asyncio.get_running_loop()
-        if left_loop(self, self._loop) and self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        if left_loop(self, self._loop) and self._threads is not None:
+            self._threads.close(0.0)
+            self._threads = None
         self._loop = loop
-        if self._pool is None or self._places is None:
-            self._pool = ThreadPoolExecutor(self.max_workers, thread_name_prefix="focus-env")
+        if self._threads is None or self._places is None:
+            self._threads, self._waiting = Threads(), set()
             self._places = asyncio.Semaphore(self.max_workers)
-        pool, places = self._pool, self._places
+        threads, places = self._threads, self._places
         await places.acquire()
         try:
-            future = pool.submit(sendable, function, *args)
+            call: Call = threads.start(sendable, function, *args)
         except BaseException:
             places.release()
             raise
@@ -139,11 +141,25 @@ class ThreadExecution:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
                 loop.call_soon_threadsafe(places.release)
 
-        future.add_done_callback(leave)
-        return await bounded(asyncio.wrap_future(future), timeout)
+        call.future.add_done_callback(leave)
+        waiting = asyncio.wrap_future(call.future)
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        try:
+            return await bounded(waiting, timeout)
+        except (asyncio.CancelledError, DeadlineError) as error:
+            if not call.future.done():
+                error.add_note(f"it is in {call}")
+            raise
 
     async def aclose(self) -> None:
-        """Wait for running calls, drop waiting ones, end the threads."""
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            await finish(asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True))
+        """Wait for running calls, but not for those that were given up; end the threads.
+
+        What goes on is logged.
+        """
+        threads, self._threads = self._threads, None
+        if threads is None:
+            return
+        if self._waiting:
+            await finish(asyncio.wait(self._waiting))
+        say_left(await finish(asyncio.to_thread(threads.close)))

@@ -20,7 +20,7 @@ from focus_core.schedule.order import Order
 from focus_core.schedule.progress import Limits
 from focus_core.task import CollectorFor
 from focus_core.trainer import Trainer
-from focus_core.utils.concurrency import all_of, doing, in_thread
+from focus_core.utils.concurrency import all_of, beside, doing, in_thread
 
 __all__ = [
     "BatchSource",
@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger("focus")
+
+_PATIENCE = 5.0
+"""Seconds that a lane's export or a conversion may still take once the run is stopped."""
 
 
 @attrs.frozen
@@ -213,7 +216,7 @@ class LiveCollection:
                     fail_fast=not self.allow_partial,
                 )
             stamp = {"batch": index, "problem": problem.id, "behavior_step": behavior_step}
-            return await in_thread(self._finish, collection, stamp)
+            return await beside(self._finish, collection, stamp, grace=_PATIENCE)
 
     def _finish(
         self, collection: Collection, stamp: dict[str, Any]

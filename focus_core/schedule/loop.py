@@ -30,9 +30,12 @@ from focus_core.records import Batch, StepReport
 from focus_core.schedule.batches import BatchSource, CollectedBatch, let_go
 from focus_core.schedule.progress import Progress, check_batch
 from focus_core.trainer import Trainer
-from focus_core.utils.concurrency import awaited, doing, in_thread
+from focus_core.utils.concurrency import awaited, beside, doing, in_thread
 
 __all__ = ["Loop"]
+
+_PATIENCE = 10.0
+"""Seconds that a sink may still take once the run is stopped; its step is made again."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -295,7 +298,7 @@ class Loop:
             if not records:
                 continue
             with doing(f"delivering the {name} records of batch {batch.index}"):
-                await in_thread(_hand_over, records, batch.learner_step, sink)
+                await beside(_hand_over, records, batch.learner_step, sink, grace=_PATIENCE)
             self.observers.notify(
                 "focus_records_delivered",
                 RecordsDelivered(batch=batch.index, lane=name, count=len(records)),

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
+from focus_core.utils.threads import name_of
+
 T = TypeVar("T")
 
-__all__ = ["all_of", "awaited", "doing", "finish", "in_thread", "sendable"]
+__all__ = ["all_of", "awaited", "beside", "doing", "finish", "in_thread", "sendable"]
+
+_log = logging.getLogger("focus")
 
 
 @contextlib.contextmanager
@@ -78,6 +83,27 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
         RuntimeError: The function raised what ``sendable`` replaces.
     """
     return await finish(asyncio.to_thread(sendable, function, *args))
+
+
+async def beside(function: Callable[..., T], *args: Any, grace: float = 1.0) -> T:
+    """Run what may hang in a thread: once cancelled, it is left after ``grace`` seconds, and said.
+
+    Raises:
+        RuntimeError: The function raised what ``sendable`` replaces.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(sendable, function, *args))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError as cancelled:
+        await finish(asyncio.wait([task], timeout=grace))
+        if not task.done():
+            task.cancel()
+            name = name_of(function, args)
+            _log.warning("%s goes on in its thread, which cannot be stopped", name)
+            cancelled.add_note(f"{name} goes on in its thread")
+        elif not task.cancelled():
+            task.exception()  # retrieved: the cancellation is what the caller hears of
+        raise
 
 
 def sendable(function: Callable[..., T], *args: Any) -> T:
