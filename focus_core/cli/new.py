@@ -48,7 +48,7 @@ def new(
         typer.Option("--directory", help="Where to write it, if not in ./focus-KIND-NAME."),
     ] = None,
 ) -> None:
-    """Write a distribution that works: a small task, adapter, search, ... to change.
+    """Write a distribution that works: a small task, adapter or search, say, to change.
 
     It passes 'focus check' and its own tests as it is.
     """

@@ -172,7 +172,7 @@ def _move_differential(reader: Reader) -> None:
         moved: Tokens
         if letters and letters[-1].kind == "letters" and letters[-1].text[:-1] == "d":
             kept, last = letters[:-1], letters[-1].text[-1:]
-            moved: tuple[Token, ...] = (Token("letters", "d"), Token("letters", last))
+            moved = (Token("letters", "d"), Token("letters", last))
         elif len(letters) > 1 and letters[-2].text == "d":
             kept, moved = letters[:-2], letters[-2:]
         else:
