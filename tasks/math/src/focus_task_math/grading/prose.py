@@ -37,7 +37,10 @@ _HANDING = {
         "centered maximum minimum vertex is".split()
     ),
 }
-_DENIALS = frozenset("not no never neither nor isn aren cannot t except than least most".split())
+_DENIALS = frozenset(
+    "not no never neither nor isn aren cannot t except than least most wrong incorrect "
+    "false".split()
+)
 # "half the answer is 10", "the answer squared is 49"
 _COMPUTING = frozenset(
     "half halved twice double doubled triple tripled thrice squared cubed square cube root times "

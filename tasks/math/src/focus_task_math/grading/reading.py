@@ -220,7 +220,8 @@ def _function(tokens: Tokens) -> Value | None:
     if (
         len(tokens) == 4 and tokens[0].kind == tokens[2].kind == "letters"
         and tokens[1].is_op("(") and tokens[3].is_op(")")
-        and len(tokens[0].text) == 1 and tokens[2].text in _VARIABLES
+        and len(tokens[0].text) == 1
+        and (tokens[2].text in _VARIABLES or (tokens[0].text.isupper() and tokens[2].text in "uy"))
     ):  # fmt: skip
         return Value(sympy.Function(tokens[0].text)(sympy.Symbol(tokens[2].text)))
     return None

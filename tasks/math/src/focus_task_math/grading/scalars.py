@@ -29,6 +29,7 @@ _ANGLE_MARKS = {
     **dict.fromkeys(["minute", "minutes", "min"], "m"),
     **dict.fromkeys(["second", "seconds", "sec"], "s"),
 }  # fmt: skip
+_MOST_WORDS = 30
 _ANGLE = re.compile(r"(-?)(\d+)d([\d.]+)m(?:([\d.]+)(?:s|mm))?")
 
 
@@ -66,6 +67,8 @@ def in_words(tokens: Tokens) -> Value | None:
             words.append(token.text.lower())
             ends.append(index)
         elif not (words and token.is_op("-")):
+            break
+        if len(words) == _MOST_WORDS:
             break
     if size := spoken_start(words):
         number, rest = spoken(words[:size]), tokens[ends[size - 1] :]

@@ -132,7 +132,7 @@ def read_unit(tokens: Tokens) -> tuple[int, Unit]:
         elif token.is_op("^") and last and at < len(tokens):
             powers[last] = powers[last] * _exponent(tokens[at])
             at += 1
-        elif token.is_op(".", "*", "(", ")", "-"):
+        elif token.is_op(".", "*", "times", "(", ")", "-"):
             continue
         elif token.kind == "command" and text in ("pmod", "bmod", "mod"):
             return scale, ((f"mod {show(tokens[at:])}".replace("(", "").replace(")", ""), 1),)
