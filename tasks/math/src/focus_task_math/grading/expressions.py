@@ -7,7 +7,6 @@ rare command means is left to math-verify (``engine``); ``operators`` has sums a
 from __future__ import annotations
 
 import operator
-import re
 from typing import Any
 
 import attrs
@@ -57,6 +56,16 @@ def express(tokens: Tokens) -> Any:
     if isinstance(value, sympy.Basic) and value.has(sympy.nan, sympy.zoo):
         raise Unreadable("not a number")
     return value
+
+
+def _is_d(token: Token) -> bool:
+    return token.text in ("d", "partial") and token.kind in ("letters", "command")
+
+
+def _is_quantity(token: Token) -> bool:
+    return token.kind == "letters" or (
+        token.kind == "command" and token.text in GREEK | set(ACCENTS)
+    )
 
 
 class _Reader:
@@ -254,15 +263,21 @@ class _Reader:
 
     def derivative(self) -> Any:
         r"""``\frac{dy}{dx}`` as one symbol: the d does not cancel."""
-        above, below = self.peek(), self.peek(1)
-        if above is None or below is None or not above.kind == below.kind == "group":
+        parts = [self.peek(), self.peek(1)]
+        if any(part is None or part.kind != "group" for part in parts):
             return None
-        names = [show(token.inner).replace(" ", "") for token in (above, below)]
-        for sign in ("d", "partial"):
-            if all(re.match(rf"{sign}(?![ ]|$)", name) or name == sign for name in names):
-                self.at += 2
-                return sympy.Symbol("/".join(names))
-        return None
+        above, below = (singled(part.inner) for part in parts if part is not None)
+        if not (len(below) in (2, 4) and _is_d(below[0]) and _is_quantity(below[1])):
+            return None
+        if not (above and _is_d(above[0]) and above[0].text == below[0].text):
+            return None
+        order = 3 if len(above) > 1 and above[1].is_op("^") else 1
+        if len(above) == order:
+            raise Unreadable("a derivative of what follows")
+        if not _is_quantity(above[order]):
+            return None
+        self.at += 2
+        return sympy.Symbol("/".join(show(tuple(side)).replace(" ", "") for side in (above, below)))
 
     def atom(self) -> Any:
         self.depth += 1

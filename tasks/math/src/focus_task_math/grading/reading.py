@@ -329,9 +329,11 @@ def _named(tokens: Tokens) -> Answer | None:
         return None
     if tokens[0].text == "emptyset" and len(tokens) == 1:
         return NamedSet("empty")
-    if tokens[0].text == "mathbb" and len(tokens) == 2:
-        name = _NAMED.get(show(tokens[1:]))
-        return NamedSet(name) if name else None
+    if tokens[0].text == "mathbb" and (
+        len(tokens) == 2 or (len(tokens) == 4 and tokens[2].is_op("^", "_"))
+    ):
+        name = _NAMED.get(show(tokens[1:2]))
+        return NamedSet(name + show(tokens[2:]).replace(" ", "")) if name else None
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import attrs
 import sympy  # type: ignore[import-untyped]
 
 from focus_task_math.grading.engine import express_with_math_verify
@@ -128,6 +129,10 @@ def _quantity(tokens: Tokens, start: int, prefix: Tokens) -> Value | None:
     ):
         return None  # "no solution"; \sin 30^\circ
     try:
+        if first.text == "of":
+            part, whole = _value(before), scalar(tokens[start + 1 :])
+            if isinstance(whole, Value) and part.is_Rational and 0 < part < 1:  # 50% of 4
+                return attrs.evolve(whole, expr=part * whole.expr, quantity=None)
         if applies(first.text.lower()):
             return _computed(before, first.text.lower(), (*tokens[start + 1 :], *prefix))
         scale, unit = read_unit((*tokens[start:], *prefix))
