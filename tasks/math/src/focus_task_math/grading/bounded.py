@@ -14,7 +14,7 @@ from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 
 from focus_task_math.grading.tokens import Unreadable
 
-__all__ = ["binomial", "divide", "factorial", "factorial2", "number", "power", "root"]
+__all__ = ["binomial", "divide", "factorial", "factorial2", "number", "power", "root", "times"]
 
 MOST_BITS = 1 << 18
 """Size of the largest integer that is computed."""
@@ -115,3 +115,19 @@ def binomial(above: Any, below: Any) -> Any:
     if above.is_Rational and below.is_Rational and max(abs(above), abs(below)) > MOST_FACTORIAL:
         return sympy.Function("binomial")(above, below)
     return sympy.binomial(above, below)
+
+
+def times(one: Any, other: Any) -> Any:
+    """A product, of two vectors the cross product, which changes its sign with their order."""
+    vectors = [
+        [name for name in value.free_symbols if name.name.startswith(("vec(", "bold("))]
+        for value in (one, other)
+    ]
+    if not all(vectors):
+        return one * other
+    (a, left), (b, right) = (
+        value.as_independent(*names, as_Add=False)
+        for value, names in zip((one, other), vectors, strict=True)
+    )
+    cross = sympy.Function("cross")
+    return a * b * (cross(left, right) if str(left) < str(right) else -cross(right, left))

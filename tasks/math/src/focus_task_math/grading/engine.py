@@ -64,6 +64,8 @@ def _latex(tokens: Tokens, cause: Unreadable) -> str:
             latex = rf"\frac{{{int(whole + digits)}}}{{1{'0' * len(digits)}}}" if digits else whole
         elif token.kind == "letters" or (token.kind == "op" and token.text in "+-*/^_=()[],!|"):
             latex = token.text + " "
+        elif token.is_op("times"):
+            latex = "* "
         elif token.kind == "command" and token.text in _KNOWN:
             latex = f"\\{token.text} "
         else:

@@ -84,7 +84,11 @@ def _without_restated(gold: Answer, given: Answer) -> Answer:
     r"""``k\pi`` of ``k\pi, k \in \mathbb{Z}``, where the reference does not say so either."""
     if not isinstance(given, Listing) or isinstance(gold, Listing) or given.braces:
         return given
-    kept = tuple(item for item in given.items if _index(item) is None)
+    kept = tuple(
+        item
+        for item in given.items
+        if not (_index(item) or _counts(item) or _is_undefined_where(gold, item))
+    )
     return kept[0] if len(kept) == 1 and len(given.items) > 1 else given
 
 
@@ -98,6 +102,27 @@ def _index(answer: Answer) -> Answer | None:
     ):
         return answer.members[0]
     return None
+
+
+def _counts(answer: Answer) -> bool:
+    """``n >= 1``, ``n >= 0`` or ``n > 0``: that n is a natural number."""
+    if not (isinstance(answer, Chain) and answer.signs in ((">=",), (">",))):
+        return False
+    name, bound = (member.expr if isinstance(member, Value) else None for member in answer.members)
+    return (name is not None and name.is_Symbol and name.name in "ijklmn") and (
+        bound == 0 or (bound == 1 and answer.signs == (">=",))
+    )
+
+
+def _is_undefined_where(gold: Answer, answer: Answer) -> bool:
+    """Whether ``x != 0`` excludes what the reference, ``1/x``, excludes by itself."""
+    if not (isinstance(answer, Chain) and answer.signs == ("!=",)):
+        return False
+    said = gold.members[-1] if isinstance(gold, Chain) else gold
+    name, bound = (member.expr if isinstance(member, Value) else None for member in answer.members)
+    if not isinstance(said, Value) or name is None or not name.is_Symbol or bound is None:
+        return False
+    return bool(said.expr.subs(name, bound).has(sympy.zoo, sympy.nan))
 
 
 def _in_names_of(gold: Answer, given: Answer) -> Answer:

@@ -4,11 +4,9 @@ A strict reader: every token must be understood and used, or the expression is u
 rare command means is left to math-verify (``engine``); ``operators`` has sums and integrals.
 """
 
-# lists of words read best as words
-
 from __future__ import annotations
 
-import re
+import operator
 from typing import Any
 
 import attrs
@@ -18,8 +16,6 @@ from focus_task_math.grading import bounded, operators
 from focus_task_math.grading.tokens import Token, Tokens, Unreadable, show
 from focus_task_math.grading.vocabulary import (
     ACCENTS,
-    ALIAS,
-    BARE,
     CLOSING,
     CONNECTIVES,
     DEGREE,
@@ -27,6 +23,7 @@ from focus_task_math.grading.vocabulary import (
     GREEK,
     MATRICES,
     of_log,
+    singled,
 )
 
 __all__ = ["Unsupported", "express"]
@@ -61,25 +58,19 @@ def express(tokens: Tokens) -> Any:
     return value
 
 
-def _singled(tokens: Tokens) -> list[Token]:
-    """Runs of letters as single symbols, but for the names of functions and constants."""
-    single: list[Token] = []
-    for token in tokens:
-        if token.kind != "letters" or len(token.text) == 1:
-            single.append(token)
-        elif (name := ALIAS.get(token.text, token.text)) in BARE:
-            single.append(Token("command", name, spaced=token.spaced))
-        else:
-            single.extend(
-                Token("letters", letter, spaced=token.spaced and not index)
-                for index, letter in enumerate(token.text)
-            )
-    return single
+def _is_d(token: Token) -> bool:
+    return token.text in ("d", "partial") and token.kind in ("letters", "command")
+
+
+def _is_quantity(token: Token) -> bool:
+    return token.kind == "letters" or (
+        token.kind == "command" and token.text in GREEK | set(ACCENTS)
+    )
 
 
 class _Reader:
     def __init__(self, tokens: Tokens, depth: int = 0, bound: frozenset[str] = frozenset()) -> None:
-        self.tokens = _singled(tokens)
+        self.tokens = singled(tokens)
         self.at = 0
         self.depth = depth
         self.bound = bound  # indices of the sums around
@@ -163,8 +154,9 @@ class _Reader:
         if value is None:
             value = self.power()
         while True:
-            if self.accept("*"):
-                value = value * (self.sign() * self.power())
+            if self.next_is("*", "times"):
+                multiply = bounded.times if self.take().text == "times" else operator.mul
+                value = multiply(value, self.sign() * self.power())
             elif self.accept("/"):
                 value = bounded.divide(value, self.divisor())
             elif self.starts_factor():
@@ -271,15 +263,21 @@ class _Reader:
 
     def derivative(self) -> Any:
         r"""``\frac{dy}{dx}`` as one symbol: the d does not cancel."""
-        above, below = self.peek(), self.peek(1)
-        if above is None or below is None or not above.kind == below.kind == "group":
+        parts = [self.peek(), self.peek(1)]
+        if any(part is None or part.kind != "group" for part in parts):
             return None
-        names = [show(token.inner).replace(" ", "") for token in (above, below)]
-        for sign in ("d", "partial"):
-            if all(re.match(rf"{sign}(?![ ]|$)", name) or name == sign for name in names):
-                self.at += 2
-                return sympy.Symbol("/".join(names))
-        return None
+        above, below = (singled(part.inner) for part in parts if part is not None)
+        if not (len(below) in (2, 4) and _is_d(below[0]) and _is_quantity(below[1])):
+            return None
+        if not (above and _is_d(above[0]) and above[0].text == below[0].text):
+            return None
+        order = 3 if len(above) > 1 and above[1].is_op("^") else 1
+        if len(above) == order:
+            raise Unreadable("a derivative of what follows")
+        if not _is_quantity(above[order]):
+            return None
+        self.at += 2
+        return sympy.Symbol("/".join(show(tuple(side)).replace(" ", "") for side in (above, below)))
 
     def atom(self) -> Any:
         self.depth += 1
@@ -330,6 +328,8 @@ class _Reader:
     def symbol(self, token: Token) -> Any:
         if token.text in CONNECTIVES and token.kind == "word":
             raise Unreadable(f"cannot read {token.text!r}")
+        if (subscript := self.bound_subscript()) is not None:
+            return sympy.Function(token.text)(subscript)
         name = self.marked(token.text)
         if name in self.bound:
             return sympy.Symbol(name)
@@ -346,6 +346,17 @@ class _Reader:
             if self.next_is("("):
                 return self.application(name)
         return sympy.Symbol(name)
+
+    def bound_subscript(self) -> Any:
+        """The subscript of a sequence's term below a sum: its index, in ``a_n`` or ``a_{n+1}``."""
+        token = self.peek(1)
+        if not self.bound or not self.next_is("_") or token is None:
+            return None
+        inside = token.inner if token.kind == "group" else (token,)
+        if not any(t.kind == "letters" and set(t.text) & self.bound for t in inside):
+            return None
+        self.at += 2
+        return self.nested(inside)
 
     def at_zero(self) -> bool:
         """Whether ``(0)`` follows a name: an initial value, since nobody multiplies by zero."""

@@ -48,7 +48,7 @@ def _arithmetic(
     items: tuple[Answer, ...], first: list[Any], step: Any, last: Any
 ) -> tuple[Answer, ...]:
     if last is not None and not step.is_zero:
-        count = sympy.simplify((last - first[0]) / step)
+        count = sympy.expand((last - first[0]) / step)
         if count.is_Integer and 1 <= count < MOST:
             return tuple(Value(first[0] + step * index) for index in range(int(count) + 1))
         if count.is_number and (not count.is_Integer or count < 1):

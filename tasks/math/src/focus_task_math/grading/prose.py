@@ -37,7 +37,10 @@ _HANDING = {
         "centered maximum minimum vertex is".split()
     ),
 }
-_DENIALS = frozenset("not no never neither nor isn aren cannot t except than least most".split())
+_DENIALS = frozenset(
+    "not no never neither nor isn aren cannot t except than least most wrong incorrect "
+    "false".split()
+)
 # "half the answer is 10", "the answer squared is 49"
 _COMPUTING = frozenset(
     "half halved twice double doubled triple tripled thrice squared cubed square cube root times "
@@ -97,6 +100,7 @@ _REMARK = re.compile(
     r"|(?:(?:all|any|every|each) )?(?:integers? )?[i-n] (?:>=? 0|>= 1)"
     r")"
 )
+_EXCLUDED = re.compile(rf"(?:for|where|with)(?: all| any| every| real)*(?= {_NAME} != )")
 _OPENERS = frozenset(["for", "where", "with", "forall"])
 
 
@@ -112,6 +116,9 @@ def without_remark(tokens: Tokens) -> Tokens:
                 said = said.removeprefix("( ").removesuffix(" )")
             if _REMARK.fullmatch(said):
                 return tokens[:index]
+            if match := _EXCLUDED.match(said):  # "for all x != 0" is ", x != 0"
+                start = index + len(match[0].split())
+                return (*tokens[:index], Token("op", ","), *tokens[start:])
     return tokens
 
 

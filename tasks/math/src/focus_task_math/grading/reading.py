@@ -220,7 +220,8 @@ def _function(tokens: Tokens) -> Value | None:
     if (
         len(tokens) == 4 and tokens[0].kind == tokens[2].kind == "letters"
         and tokens[1].is_op("(") and tokens[3].is_op(")")
-        and len(tokens[0].text) == 1 and tokens[2].text in _VARIABLES
+        and len(tokens[0].text) == 1
+        and (tokens[2].text in _VARIABLES or (tokens[0].text.isupper() and tokens[2].text in "uy"))
     ):  # fmt: skip
         return Value(sympy.Function(tokens[0].text)(sympy.Symbol(tokens[2].text)))
     return None
@@ -328,9 +329,11 @@ def _named(tokens: Tokens) -> Answer | None:
         return None
     if tokens[0].text == "emptyset" and len(tokens) == 1:
         return NamedSet("empty")
-    if tokens[0].text == "mathbb" and len(tokens) == 2:
-        name = _NAMED.get(show(tokens[1:]))
-        return NamedSet(name) if name else None
+    if tokens[0].text == "mathbb" and (
+        len(tokens) == 2 or (len(tokens) == 4 and tokens[2].is_op("^", "_"))
+    ):
+        name = _NAMED.get(show(tokens[1:2]))
+        return NamedSet(name + show(tokens[2:]).replace(" ", "")) if name else None
     return None
 
 

@@ -60,7 +60,11 @@ def region_of(answer: Answer) -> Region | None:
     A pair in round brackets is taken for the open interval that it also is.
     """
     if isinstance(answer, NamedSet):
-        return {"R": Region((), _ALL), "empty": Region((), _EMPTY)}.get(answer.name)
+        return {
+            "R": Region((), _ALL),
+            "R^+": _compare(">", sympy.Integer(0)),
+            "empty": Region((), _EMPTY),
+        }.get(answer.name)
     if isinstance(answer, Words):
         text = answer.text.lower()
         return (

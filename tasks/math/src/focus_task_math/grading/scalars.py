@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import attrs
 import sympy  # type: ignore[import-untyped]
 
 from focus_task_math.grading.engine import express_with_math_verify
@@ -29,6 +30,7 @@ _ANGLE_MARKS = {
     **dict.fromkeys(["minute", "minutes", "min"], "m"),
     **dict.fromkeys(["second", "seconds", "sec"], "s"),
 }  # fmt: skip
+_MOST_WORDS = 30
 _ANGLE = re.compile(r"(-?)(\d+)d([\d.]+)m(?:([\d.]+)(?:s|mm))?")
 
 
@@ -66,6 +68,8 @@ def in_words(tokens: Tokens) -> Value | None:
             words.append(token.text.lower())
             ends.append(index)
         elif not (words and token.is_op("-")):
+            break
+        if len(words) == _MOST_WORDS:
             break
     if size := spoken_start(words):
         number, rest = spoken(words[:size]), tokens[ends[size - 1] :]
@@ -125,6 +129,10 @@ def _quantity(tokens: Tokens, start: int, prefix: Tokens) -> Value | None:
     ):
         return None  # "no solution"; \sin 30^\circ
     try:
+        if first.text == "of":
+            part, whole = _value(before), scalar(tokens[start + 1 :])
+            if isinstance(whole, Value) and part.is_Rational and 0 < part < 1:  # 50% of 4
+                return attrs.evolve(whole, expr=part * whole.expr, quantity=None)
         if applies(first.text.lower()):
             return _computed(before, first.text.lower(), (*tokens[start + 1 :], *prefix))
         scale, unit = read_unit((*tokens[start:], *prefix))

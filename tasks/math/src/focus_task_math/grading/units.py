@@ -132,7 +132,7 @@ def read_unit(tokens: Tokens) -> tuple[int, Unit]:
         elif token.is_op("^") and last and at < len(tokens):
             powers[last] = powers[last] * _exponent(tokens[at])
             at += 1
-        elif token.is_op(".", "*", "(", ")", "-"):
+        elif token.is_op(".", "*", "times", "(", ")", "-"):
             continue
         elif token.kind == "command" and text in ("pmod", "bmod", "mod"):
             return scale, ((f"mod {show(tokens[at:])}".replace("(", "").replace(")", ""), 1),)
@@ -142,6 +142,8 @@ def read_unit(tokens: Tokens) -> tuple[int, Unit]:
             raise Unreadable(f"no unit: {show(tokens)!r}")
         elif text.lower() in SCALES or text.lower().rstrip("s") in SCALES:
             scale *= SCALES.get(text.lower(), 0) or SCALES[text.lower().rstrip("s")]
+        elif text.lower() == "tens":
+            scale *= 10
         elif text == "times" and (at == len(tokens) or tokens[at].text == "as"):
             break  # six times, six times as many
         elif text.lower() in _STATEMENT or text == "times" or is_number_word(text.lower()):

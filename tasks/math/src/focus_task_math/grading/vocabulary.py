@@ -10,6 +10,7 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 
 from focus_task_math.grading import bounded
+from focus_task_math.grading.tokens import Token, Tokens
 
 __all__ = [
     "ACCENTS",
@@ -22,6 +23,7 @@ __all__ = [
     "GREEK",
     "MATRICES",
     "of_log",
+    "singled",
 ]
 
 DEGREE = sympy.pi / 180
@@ -56,3 +58,19 @@ ACCENTS = {"overline": "bar"} | {
 }
 MATRICES = frozenset(["matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array"])
 CONNECTIVES = frozenset(["and", "or", "not", "if", "for", "but"])
+
+
+def singled(tokens: Tokens) -> list[Token]:
+    """Runs of letters as single symbols, but for the names of functions and constants."""
+    single: list[Token] = []
+    for token in tokens:
+        if token.kind != "letters" or len(token.text) == 1:
+            single.append(token)
+        elif (name := ALIAS.get(token.text, token.text)) in BARE:
+            single.append(Token("command", name, spaced=token.spaced))
+        else:
+            single.extend(
+                Token("letters", letter, spaced=token.spaced and not index)
+                for index, letter in enumerate(token.text)
+            )
+    return single
