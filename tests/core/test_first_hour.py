@@ -129,8 +129,8 @@ def test_installing_ends_with_the_next_step(tmp_path):
             ["bash", "scripts/install"], cwd=tmp_path, env=env, capture_output=True, text=True
         )
 
-    done = install(SCRIPT="")
+    done = install(GOES_ON="")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("installed into .venv. Next: source .venv/")
     assert "focus collect --task arithmetic --output first-tree" in done.stdout
-    assert install(SCRIPT="1").stdout == ""
+    assert install(GOES_ON="1").stdout == ""

@@ -50,6 +50,8 @@ class Reader:
             json.loads(block.text)
         elif block.language == "toml":
             tomllib.loads(block.text)
+        elif block.language.startswith("{include} "):
+            assert (ROOT / "docs" / block.language.split()[1]).is_file(), block
         else:
             assert block.language in {"text", *DIRECTIVES}, f"{block}: {block.language!r}"
 

@@ -1,6 +1,7 @@
 // What colours mean: a number of each state, on a scale that reaches over all there are.
 
 const STEPS = 24;
+const ROUNDING = 1e-6; // of means of numbers from 0 to 1
 
 const MODES = {
   value: {
@@ -9,7 +10,7 @@ const MODES = {
     of: (state) => (state.kind === "terminal" ? state.reward : state.value ?? state.prediction),
     also: (state) => [state.prediction, state.value, state.target], // they stand on the same scale
     ramp: "poles",
-    range: (low, high) => (low >= 0 && high <= 1 ? [0, 1] : [low, high]),
+    range: (low, high) => (low >= -ROUNDING && high <= 1 + ROUNDING ? [0, 1] : [low, high]),
   },
   advantage: {
     label: "advantage",

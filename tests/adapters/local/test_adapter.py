@@ -114,15 +114,17 @@ def test_a_run_from_an_adapter_keeps_its_shape_and_resumes_without_it(trainer_of
     assert sorted(config["target_modules"]) == ["q_proj", "v_proj"]
 
 
-def test_our_own_checkpoint_is_an_adapter_too(trainer_of):
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "olmoe"])
+def test_our_own_checkpoint_is_an_adapter_too(trainer_of, model_of, kind):
     async def main():
-        async with trainer_of() as trainer:
+        model = model_of(kind)
+        async with trainer_of(model=model) as trainer:
             policy = await trainer.publish_policy()
             await trainer.update(batch(trainer, await sample_records(policy)))
             first = await trainer.save_state("first")
             policy = await trainer.publish_policy()
             (said,) = await policy.generate([5, 6], SamplingParams(max_tokens=8, seed=3))
-        async with trainer_of(adapter=first, seed=9) as trainer:
+        async with trainer_of(model=model, adapter=first, seed=9) as trainer:
             policy = await trainer.publish_policy()
             (again,) = await policy.generate([5, 6], SamplingParams(max_tokens=8, seed=3))
         assert list(said.logprobs) == list(again.logprobs)

@@ -111,11 +111,11 @@ def learner_config(rank: int, seed: int, max_batch_tokens: int) -> LearnerConfig
         loss=LossConfig(),
         lora_rank=rank,
         lora_alpha=ALPHA,
+        adapter=None,
         seed=seed,
         max_batch_tokens=max_batch_tokens,
         warmup_steps=0,
         logprob_tolerance=float("inf"),
-        adapter=None,
         **_ADAM,
     )
 
