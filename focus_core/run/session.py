@@ -19,6 +19,7 @@ from focus_core.run.prepare import Prepared
 from focus_core.run.recording import Recorder
 from focus_core.run.replay import Replay
 from focus_core.schedule import run_batches, run_schedule
+from focus_core.schedule.aside import Aside
 from focus_core.schedule.batches import merges
 from focus_core.schedule.progress import Progress
 from focus_core.task import defaults_of
@@ -95,6 +96,9 @@ async def train(
                         allow_partial=config.allow_partial,
                         merge=config.merge,
                         limits=prepared.limits,
+                        aside=Aside(
+                            config.tries, directory.set_aside(), on_new=directory.keep_aside
+                        ),
                         seed=config.seed,
                         **shared,
                     )

@@ -189,9 +189,9 @@ class DaemonThreads(ThreadPoolExecutor):
                     continue
                 self._free -= 1
             call = self._threads_of_ours.start(function)
-            call.future.add_done_callback(lambda done, future=future: self._over(done, future))
+            call.future.add_done_callback(functools.partial(self._over, future))
 
-    def _over(self, done: Future[Any], future: Future[Any]) -> None:
+    def _over(self, future: Future[Any], done: Future[Any]) -> None:
         with self._guard:
             self._free += 1
         if (error := done.exception()) is not None:
