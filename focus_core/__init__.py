@@ -59,6 +59,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "policy": ("Generation", "Policy", "PreparedPrompt", "SamplingParams"),
     "recipes": ("Credit", "DirectBranchTd", "GroupCentered", "Recipe", "RefinedTd"),
     "records": ("ActorRecord", "Batch", "CriticRecord", "Problem", "Span", "StepReport"),
+    "schedule.aside": ("Aside", "SetAside"),
     "schedule.order": ("Order", "Sequential", "Shuffled"),
     "schedule.progress": ("Limits", "Progress", "check_batch"),
     "schedule": ("run_batches", "run_schedule"),

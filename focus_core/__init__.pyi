@@ -88,6 +88,8 @@ from focus_core.records.shifted import Shifted as Shifted
 from focus_core.records.shifted import shifted as shifted
 from focus_core.schedule import run_batches as run_batches
 from focus_core.schedule import run_schedule as run_schedule
+from focus_core.schedule.aside import Aside as Aside
+from focus_core.schedule.aside import SetAside as SetAside
 from focus_core.schedule.batches import BatchSource as BatchSource
 from focus_core.schedule.batches import CollectedBatch as CollectedBatch
 from focus_core.schedule.batches import TreeRecords as TreeRecords

@@ -158,6 +158,8 @@ def step_line(event: StepFinished) -> str:
     ):
         if isinstance(metrics.get(name), int | float):
             parts.append(f"{label} {metrics[name]:{form}}")
+    if "set_aside" in metrics:
+        parts.append(f"set aside: {', '.join(map(str, metrics['set_aside']))}")
     if "skipped" in metrics:
         parts.append(f"skipped: {metrics['skipped']}")
     return "  ".join([*parts, f"{event.seconds:.1f} s"])

@@ -185,6 +185,14 @@ def train(
             help="Largest share of a batch's continuations that may fail.  [default: 0.2]",
         ),
     ] = None,
+    tries: Annotated[
+        Optional[int],
+        typer.Option(
+            "--tries",
+            min=1,
+            help="Set a problem aside that fails so often, and go on.  [default: 3]",
+        ),
+    ] = None,
     max_tokens: Annotated[
         Optional[int],
         typer.Option("--max-tokens", min=1, help="Stop collecting after so many sampled tokens."),
@@ -253,6 +261,7 @@ def train(
         "deadline": deadline,
         "allow_partial": allow_partial,
         "failure_rate": failure_rate,
+        "tries": tries,
         "max_tokens": max_tokens,
         "min_abs_advantage": min_abs_advantage,
         "merge": merge,

@@ -169,7 +169,7 @@ _TAKEN = frozenset(
     (
         *("transitions", "tokens", "sampled_tokens", "trained_tokens", "folds", "truncated"),
         *("continuations", "failed_continuations", "predictions", "failed_predictions"),
-        *("trees", "actor_records", "return_mean", "signal_share"),
+        *("trees", "actor_records", "return_mean", "signal_share", "set_aside"),
     )
 )
 """Numbers of a collection or a batch that a recipe must not write over."""

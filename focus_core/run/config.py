@@ -90,6 +90,7 @@ class RunConfig:
     allow_partial: bool = _flag(False)
     merge: bool | None = _flag(None)
     failure_rate: float = _number("from 0 to 1", 0.0, 1.0, 0.2)
+    tries: int = _count(3)
     max_tokens: int | None = _count(None)
     eval_every: int | None = _count(None)
     eval_source: str | None = _text(None)

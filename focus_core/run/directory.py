@@ -8,6 +8,7 @@
     critic-targets/     critic records, one file per batch
     lanes/NAME/         records of the plug-ins' lanes, one file per batch
     checkpoints/        what the trainer saved
+    set-aside.jsonl     one problem a line that the run goes on without
     state.json          the newest checkpoint, null before the first, and the progress it holds;
                         replaced atomically
 """
@@ -30,6 +31,7 @@ from focus_core.lanes.sinks import JsonlDirectory
 from focus_core.records import StepReport
 from focus_core.run.checkpoints import drop_after, drop_old
 from focus_core.run.config import RunConfig
+from focus_core.schedule.aside import SetAside
 from focus_core.schedule.progress import Progress
 from focus_core.utils.files import append_lines, torn, write_atomically
 from focus_core.utils.lock import hold
@@ -37,7 +39,7 @@ from focus_core.utils.plain_json import to_json
 
 __all__ = ["RunDirectory", "to_json", "writable_directory"]
 
-_MADE = ("metrics.jsonl", "evaluations.jsonl")
+_MADE = ("metrics.jsonl", "evaluations.jsonl", "set-aside.jsonl")
 
 
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -232,6 +234,26 @@ class RunDirectory:
     def evaluation(self, learner_step: int, metrics: Mapping[str, Any]) -> None:
         """Append an evaluation."""
         self._append("evaluations.jsonl", {"learner_step": learner_step, **metrics})
+
+    def set_aside(self) -> list[SetAside]:
+        """The problems that the run goes on without; a last line that was cut short is none.
+
+        Raises:
+            DataError: Another line cannot be read.
+        """
+        path = self.path / "set-aside.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0].splitlines()
+        found = [_parsed(path, number, line) for number, line in enumerate(lines, start=1)]
+        return [
+            SetAside(str(one.get("problem")), one.get("tries", 0), str(one.get("why", "")))
+            for one in found
+        ]
+
+    def keep_aside(self, one: SetAside) -> None:
+        """Record one more."""
+        self._append("set-aside.jsonl", attrs.asdict(one))
 
     @property
     def checkpoints(self) -> Path:

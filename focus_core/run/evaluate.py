@@ -11,12 +11,14 @@ import attrs
 
 from focus_core.agent.folding import Folding
 from focus_core.collect import Collector
+from focus_core.errors import CollectionError, DataError, GradingError
 from focus_core.failure import Failure
 from focus_core.policy import Policy
 from focus_core.recipes import GroupCentered
 from focus_core.records import Problem
 from focus_core.search import Independent
 from focus_core.task import CollectorFor
+from focus_core.tree.tree import ROOT
 from focus_core.utils.concurrency import all_of
 
 __all__ = ["Evaluation", "evaluate", "unbranched"]
@@ -170,13 +172,19 @@ async def evaluate(
     async def one(place: int, problem: Problem) -> tuple[list[float], int, list[Failure], int]:
         nonlocal done
         async with gate:
-            collector = unbranched(collector_for(policy, problem), rollouts, temperature)
-            async with collector:
-                key = None if seed is None else (seed, place)
-                found = await collector.collect(problem, group_index=place, key=key)
+            try:
+                collector = unbranched(collector_for(policy, problem), rollouts, temperature)
+                async with collector:
+                    key = None if seed is None else (seed, place)
+                    found = await collector.collect(problem, group_index=place, key=key)
+            except (CollectionError, DataError, GradingError) as error:
+                found = None
+                failed = [Failure("environment", ROOT, -1, error)]
         done += 1
         if on_problem is not None:
             on_problem(done)
+        if found is None:
+            return [], 0, failed, 0
         return found.returns, found.counts["truncated"], found.failures, found.counts["tokens"]
 
     results = await all_of(one(i, problem) for i, problem in enumerate(problems))

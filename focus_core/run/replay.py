@@ -31,6 +31,7 @@ _COLLECTING = (
     "deadline",
     "allow_partial",
     "failure_rate",
+    "tries",
     "max_tokens",
     "min_abs_advantage",
     "record",

@@ -23,6 +23,7 @@ from focus_core.run.recording import Recorder
 from focus_core.run.replay import Replay
 from focus_core.run.reports import Keeper
 from focus_core.schedule import run_batches, run_schedule
+from focus_core.schedule.aside import Aside
 from focus_core.schedule.batches import merges
 from focus_core.schedule.progress import Progress
 from focus_core.task import defaults_of
@@ -110,6 +111,9 @@ async def train(
                         allow_partial=config.allow_partial,
                         merge=config.merge,
                         limits=prepared.limits,
+                        aside=Aside(
+                            config.tries, directory.set_aside(), on_new=directory.keep_aside
+                        ),
                         seed=config.seed,
                         **shared,
                     )

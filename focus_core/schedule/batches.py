@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -16,6 +16,7 @@ from focus_core.errors import CollectionError
 from focus_core.lanes import Lane, export_merged, split_merged
 from focus_core.policy import COLLECTING, Policy
 from focus_core.records import ActorRecord, Problem
+from focus_core.schedule.aside import Aside
 from focus_core.schedule.order import Order
 from focus_core.schedule.progress import Limits
 from focus_core.task import CollectorFor
@@ -151,6 +152,8 @@ class LiveCollection:
     merge: bool
     limits: Limits
     seed: int | None
+    aside: Aside | None = None
+    end: int = 0
     samples = True
 
     async def collect(
@@ -162,9 +165,10 @@ class LiveCollection:
             CollectionError: A tree failed, or too large a share of the batch's continuations.
         """
         assert policy is not None  # the schedule publishes one for a source that samples
-        first = index * self.problems_per_step
+        if self.aside is not None:
+            await self.aside.measure(self._due(index), policy, self.collector_for)
         landed = await all_of(
-            self._tree(index, place, policy, behavior_step, self._at(first + place))
+            self._place(index, place, policy, behavior_step)
             for place in range(self.problems_per_step)
         )
         return await in_thread(self._together, index, behavior_step, landed)
@@ -181,6 +185,11 @@ class LiveCollection:
         metrics = summarize(collections, [record for tree in trees for record in tree.actor])
         seen = (index + 1) * self.problems_per_step
         metrics["epoch"] = seen / len(self.problems)
+        if self.aside is not None:
+            metrics["sampled_tokens"] += self.aside.tokens
+            if self.aside.fresh:
+                metrics["set_aside"] = list(self.aside.fresh)
+            self.aside.tokens, self.aside.fresh = 0, []
         self._check_failures(index, collections, metrics)
         rewarded = any(np.any(collection.tree.reward) for collection in collections)
         if not rewarded and any(record.has_signal for tree in trees for record in tree.actor):
@@ -202,21 +211,67 @@ class LiveCollection:
     def _at(self, position: int) -> Problem:
         return self.problems[self.order(position, len(self.problems))]
 
-    async def _tree(
-        self, index: int, place: int, policy: Policy, behavior_step: int, problem: Problem
+    def _due(self, index: int) -> Iterator[Problem]:
+        """Each problem once that comes from a batch to the end of the run."""
+        seen: set[int] = set()
+        for position in range(index * self.problems_per_step, self.end * self.problems_per_step):
+            which = self.order(position, len(self.problems))
+            if which not in seen:
+                seen.add(which)
+                yield self.problems[which]
+            if len(seen) == len(self.problems):
+                return
+
+    def _candidates(self, index: int, place: int) -> Iterator[Problem]:
+        """The problem of a place, then those that may take it: the next batches', from there on.
+
+        A function of the place alone, so that a resumed run finds the same ones.
+        """
+        yield self._at(index * self.problems_per_step + place)
+        next_one = (index + 1) * self.problems_per_step + place
+        for position in range(next_one, next_one + 2 * len(self.problems)):
+            yield self._at(position)
+
+    async def _place(
+        self, index: int, place: int, policy: Policy, behavior_step: int
     ) -> tuple[Collection, TreeRecords, dict[str, Sequence[Any]]]:
+        """The tree at a place of a batch."""
+
+        async def collect(problem: Problem, attempt: int) -> tuple[Problem, Collection]:
+            return problem, await self._collected(index, place, policy, problem, attempt)
+
+        if self.aside is None:
+            found = await collect(self._at(index * self.problems_per_step + place), 0)
+        else:
+            found = await self.aside.collected(self._candidates(index, place), collect)
+        problem, collection = found
+        with doing(f"collecting problem {problem.id!r} for batch {index}"):
+            stamp = {"batch": index, "problem": problem.id, "behavior_step": behavior_step}
+            return await beside(self._finish, collection, stamp, grace=_PATIENCE)
+
+    async def _collected(
+        self, index: int, place: int, policy: Policy, problem: Problem, attempt: int
+    ) -> Collection:
+        """One problem's tree; where problems are set aside, one that failed raises.
+
+        A further attempt has a seed of its own: the first one's reply may be what failed.
+        """
         COLLECTING.set(index)  # this tree's own task: nobody else sees it
+        key = (self.seed, index, place, *([attempt] if attempt else []))
         with doing(f"collecting problem {problem.id!r} for batch {index}"):
             async with self.collector_for(policy, problem) as collector:
                 collection = await collector.collect(
                     problem,
                     group_index=place,
-                    key=None if self.seed is None else (self.seed, index, place),
+                    key=None if self.seed is None else key,  # type: ignore[arg-type]
                     workspace=self.workspace_for(problem) if self.workspace_for else None,
                     fail_fast=not self.allow_partial,
                 )
-            stamp = {"batch": index, "problem": problem.id, "behavior_step": behavior_step}
-            return await beside(self._finish, collection, stamp, grace=_PATIENCE)
+            useful = self.allow_partial and collection.counts["continuations"]
+            if self.aside is not None and collection.failures and not useful:
+                self.aside.tokens += collection.counts["tokens"]
+                collection.prepare()  # says what failed
+            return collection
 
     def _finish(
         self, collection: Collection, stamp: dict[str, Any]

@@ -12,6 +12,7 @@ from focus_core.lanes.sinks import CriticSink
 from focus_core.plugins.observers import Observers
 from focus_core.policy import Policy
 from focus_core.records import Problem, StepReport
+from focus_core.schedule.aside import Aside
 from focus_core.schedule.batches import BatchSource, CollectedBatch, LiveCollection, merges
 from focus_core.schedule.loop import Loop
 from focus_core.schedule.order import Order, Sequential
@@ -40,6 +41,7 @@ async def run_schedule(
     allow_partial: bool = False,
     merge: bool | None = None,
     limits: Limits | None = None,
+    aside: Aside | None = None,
     seed: int | None = None,
     start: Progress | None = None,
     evaluate: Callable[[Policy], Awaitable[Mapping[str, Any]]] | None = None,
@@ -69,6 +71,8 @@ async def run_schedule(
         allow_partial: Keep trees with failures, within ``limits``.
         merge: One record per path instead of per edge; by default if the trainer can.
         limits: What ends the run.
+        aside: How problems that fail are tried again and set aside, those whose prompts are too
+            long before anything is sampled; without it the first failed tree ends the run.
         seed: Makes trees reproducible at ``max_concurrency=1``, where the policy can.
         start: Where a resumed run continues.
         evaluate: Measures a policy: the first one, the last one, and after every ``eval_every``
@@ -112,6 +116,8 @@ async def run_schedule(
         merge=merges(trainer, merge),
         limits=limits,
         seed=seed,
+        aside=aside,
+        end=(start or Progress()).batch + steps,
     )
     return await run_batches(
         trainer,

@@ -46,7 +46,7 @@ class Env(CountdownEnv):
         self.task, self.problem = task, problem
 
     async def step(self, reply: Any) -> Any:
-        if self.problem.id == self.task.bug_in:
+        if self.task.bug_in in (self.problem.id, "every"):
             raise KeyError("a bug in the environment")
         if self.task.seconds:
             mark(self.task.mark, "collect")

@@ -485,12 +485,32 @@ def test_searches_and_recipes_by_name(here, search):
 
 
 def test_a_bug_in_an_environment_says_where(here):
-    options = ("--order", "sequential", "--set", "task.bug_in=c1")
-    done = invoke(*BASE, "--steps", 3, "--run-dir", "run", *options)
+    done = invoke(*BASE, "--steps", 3, "--run-dir", "run", "--set", "task.bug_in=every")
     assert done.code == 1
-    for part in ("'c1'", "batch 1", "environment", "KeyError", "a bug in the environment"):
+    for part in ("batch 0", "environment", "KeyError", "a bug in the environment", "focus_fake"):
         assert part in done.err, part
-    assert "errored after 1 updates" in done.out
+    assert "this is no single problem's fault" in done.err
+    assert "errored after 0 updates" in done.out
+    assert not (here / "run/set-aside.jsonl").exists()
+
+
+def test_a_bug_that_one_problem_meets_is_said_and_the_run_and_its_resume_go_on(here, caplog):
+    options = ("--order", "sequential", "--set", "task.bug_in=c1", "--tries", 2)
+    done = invoke(*BASE, "--steps", 3, "--run-dir", "run", *options)
+    assert done.code == 0, done.err
+    assert "set aside: c1" in done.out
+    assert "problem 'c1' is set aside after 2 tries" in caplog.text
+    assert "Traceback" in caplog.text
+    assert "focus_fake" in caplog.text
+    reports = lines(here / "run/metrics.jsonl")
+    assert [report["metrics"].get("set_aside") for report in reports] == [None, ["c1"], None]
+    (one,) = lines(here / "run/set-aside.jsonl")
+    assert (one["problem"], one["tries"]) == ("c1", 2)
+    caplog.clear()
+    done = invoke("train", "--resume", "run", "--steps", 20)
+    assert done.code == 0, done.err
+    assert "c1" not in done.out + caplog.text
+    assert len(lines(here / "run/set-aside.jsonl")) == 1
 
 
 def test_a_bug_in_a_trainer_keeps_its_traceback_and_says_where(here):

@@ -25,7 +25,7 @@ NAMES = """
     Transition Tree TreeRecords Turn Turns UnknownNameError UpdateStarted UsageError VLLMCritic
     Values Workspace check_batch collect_records find_dialect hookimpl read_rows run_batches
     run_schedule shifted OPEN TERMINAL TRUNCATED save_tree CriticSpec
-    RecipeSpec SearchSpec
+    RecipeSpec SearchSpec Aside SetAside
 """.split()  # noqa: SIM905  # a list of 75 strings is not read
 
 FIXED = """

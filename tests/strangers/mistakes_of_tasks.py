@@ -107,6 +107,19 @@ ENV = [
         },
         "await self.execution.run",
     ),
+    Break(
+        "task",
+        "ended_rollouts_hold_nothing",
+        "task",
+        {
+            "import random\n": "import os\nimport random\n",
+            "self.word, self.said, self.tried = problem.label, (), ()": (
+                "self.word, self.said, self.tried = problem.label, (), ()\n"
+                "        os.open(__file__, os.O_RDONLY)"
+            ),
+        },
+        "give it a release() to close",
+    ),
 ]
 
 TASK = [

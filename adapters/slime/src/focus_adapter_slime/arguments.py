@@ -34,6 +34,7 @@ _NOT_FOLLOWED = {
     "deadline": (
         "--deadline: Slime's hooks bound a whole tree; --set trainer.settings='{\"deadline\": S}'"
     ),
+    "tries": "--tries: Slime's hooks drop a problem's group that failed, and go on",
     "failure_rate": (
         "--failure-rate: Slime's hooks count failures in a row; "
         "--set trainer.settings='{\"max_failures\": N}'"
