@@ -16,6 +16,7 @@ from focus_core import (
     UnknownNameError,
     UsageError,
 )
+from focus_core.policy import COLLECTING
 from tests.adapters.tinker.sdk_kit import Sampler, answer
 
 CHAT = [{"role": "user", "content": "Compute 2+3."}]
@@ -111,6 +112,31 @@ def test_what_was_asked_for_is_counted(tokenizer):
     policy = TinkerPolicy(Sampler(tokenizer), usage=usage)
     generate(policy, n=2, tokens=(1, 2, 3))
     assert usage.table().splitlines()[1].split() == ["after", "1", "3", "6", "0"]
+
+
+def test_a_row_is_of_the_batch_that_asked_however_far_the_learner_is(tokenizer):
+    usage = Usage()
+    policy = TinkerPolicy(Sampler(tokenizer), usage=usage)
+
+    async def collect(batch, n):
+        COLLECTING.set(batch)
+        await policy.generate((1, 2, 3), SamplingParams(max_tokens=3), n)
+
+    async def main():
+        await asyncio.gather(collect(0, 1), collect(1, 2))
+        usage.close_row(0)
+        await asyncio.gather(collect(2, 3), collect(3, 4))
+        usage.close_row(2)  # batch 1 was skipped
+
+    asyncio.run(main())
+    rows = [line.split() for line in usage.table().splitlines()[1:-1]]
+    assert [(row[0], row[3]) for row in rows] == [
+        ("0", "3"),
+        ("1", "6"),
+        ("2", "9"),
+        ("3", "12"),
+        ("total", "30"),
+    ]
 
 
 # Profiles
