@@ -140,6 +140,14 @@ def train(
             help="Save after every so many batches, and after the last.  [default: 10]",
         ),
     ] = None,
+    keep_checkpoints: Annotated[
+        Optional[int],
+        typer.Option(
+            "--keep-checkpoints",
+            min=1,
+            help="Keep the newest N checkpoints only.  [default: all]",
+        ),
+    ] = None,
     deadline: Annotated[
         Optional[float],
         typer.Option(
@@ -218,6 +226,7 @@ def train(
         "eval_source": eval_source,
         "eval_problems": eval_problems,
         "save_every": save_every,
+        "keep_checkpoints": keep_checkpoints,
         "deadline": deadline,
         "allow_partial": allow_partial,
         "failure_rate": failure_rate,

@@ -91,6 +91,7 @@ class RunConfig:
     save_every: int | None = _field(
         "an integer from 1", lambda v: v is None or (type(v) is int and v >= 1), 10
     )
+    keep_checkpoints: int | None = _count(None)
     run_id: str = attrs.field(factory=lambda: uuid.uuid4().hex[:12])
     record: str | None = _text(None)
     replay: str | None = _text(None)

@@ -27,6 +27,11 @@ def prepare_launch(
         UsageError: As in ``prepare``, or an option that only FOCUS's own loop follows.
         PluginError: What the plug-in makes has no ``launch``.
     """
+    if config.keep_checkpoints is not None:
+        raise UsageError(
+            f"trainer {config.trainer!r} runs its own loop and keeps its own checkpoints; leave "
+            "--keep-checkpoints out"
+        )
     for name in ("record", "replay"):
         if getattr(config, name) is not None:
             raise UsageError(

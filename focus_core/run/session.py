@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal, cast
@@ -70,7 +71,7 @@ async def train(
         "start": start,
         "evaluate": measure if config.eval_every else None,
         "eval_every": config.eval_every,
-        "on_saved": directory.saved,
+        "on_saved": functools.partial(directory.saved, keep=config.keep_checkpoints),
         "save_every": config.save_every,
         "observers": told,
     }

@@ -13,6 +13,7 @@ import attrs
 
 from focus_core.errors import UsageError
 from focus_core.plugins.manager import Plugins
+from focus_core.plugins.options import options_of
 from focus_core.records import StepReport
 from focus_core.run.config import RunConfig
 from focus_core.run.directory import RunDirectory, writable_directory
@@ -211,6 +212,13 @@ def _prepared(
     start: Progress,
 ) -> Prepared:
     """Everything looked up, and the directories that it names."""
+    if config.keep_checkpoints is not None:
+        known = options_of(plugins.find("trainer", config.trainer).load())
+        if "checkpoint_dir" not in known or "checkpoint_dir" in config.options("trainer"):
+            raise UsageError(
+                f"trainer {config.trainer!r} saves elsewhere than in the run's directory, where "
+                "nothing is removed; leave --keep-checkpoints out"
+            )
     options = {
         **options,
         "checkpoint_dir": str(directory.checkpoints.resolve()),

@@ -382,6 +382,28 @@ def test_what_a_kill_cut_short_goes_with_the_next_save_or_resume(here, installed
     assert [r["batch"] for r in lines(run / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 
 
+def test_only_the_newest_checkpoints_are_kept(here):
+    args = ("--steps", 5, "--run-dir", "run", "--save-every", 1)
+    assert invoke(*BASE, *args, "--keep-checkpoints", 2, "--set", "trainer.fail_at=3").code == 1
+    run = here / "run"
+    assert saved_in(run) == ["step-000002.json", "step-000003.json"]
+    (run / "checkpoints/step-000002.more").write_text("a second file of one checkpoint")
+    more = ("--set", "trainer.fail_at=none")
+    assert invoke("train", "--resume", "run", *more, "--steps", 1).code == 0
+    assert saved_in(run) == ["step-000003.json", "step-000004.json"]
+    assert invoke("train", "--resume", "run", "--keep-checkpoints", 1).code == 0
+    assert saved_in(run) == ["step-000005.json"]
+    assert RunDirectory(run).state()[1] == str(run / "checkpoints/step-000005.json")
+
+
+def test_checkpoints_that_lie_elsewhere_are_not_counted(here):
+    elsewhere = ("--set", "trainer.checkpoint_dir=mine")
+    done = invoke(*BASE, "--run-dir", "run", "--keep-checkpoints", 2, *elsewhere)
+    assert done.code == 2
+    assert "saves elsewhere" in done.err
+    assert not (here / "run").exists()
+
+
 # Order and epochs -----------------------------------------------------------------------------
 
 

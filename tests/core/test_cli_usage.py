@@ -176,6 +176,7 @@ OPTIONS = {
         *("--problems", "--model", "--steps", "--async-depth", "--problems-per-step"),
         *("--learning-rate", "--search", "--recipe", "--run-dir", "--resume", "--critic-output"),
         *("--eval-every", "--eval-source", "--eval-problems", "--save-every", "--deadline"),
+        "--keep-checkpoints",
         *("--failure-rate", "--max-tokens", "--min-abs-advantage", "--seed", "--task", "--trainer"),
     ],
     "collect": [
@@ -220,6 +221,7 @@ NUMERIC = {
     "train": [
         *("--steps", "--async-depth", "--problems-per-step", "--learning-rate", "--eval-every"),
         *("--eval-problems", "--save-every", "--deadline", "--failure-rate", "--max-tokens"),
+        "--keep-checkpoints",
         *("--min-abs-advantage", "--seed"),
     ],
     "collect": ["--first", "--count", "--seed"],

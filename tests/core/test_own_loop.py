@@ -103,6 +103,7 @@ def test_a_dry_run_is_the_trainer_s_and_leaves_nothing(here):
     ("args", "says"),
     [
         (("--record", "there"), "leave --record out"),
+        (("--keep-checkpoints", 2), "leave --keep-checkpoints out"),
         (("--json",), "leave --json out"),
         (("--max-tokens", 5), "this loop does not count"),
         (("--run-dir", "full"), "--run-dir full is not an empty directory"),
