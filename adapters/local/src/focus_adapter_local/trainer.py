@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
+from focus_adapter_local._threads import wait_asleep
 from focus_adapter_local.checkpoint import SavedState, read_state
 from focus_adapter_local.items import Item, to_item
 from focus_adapter_local.models import ModelFiles, find_model
@@ -184,6 +185,7 @@ class LocalTrainer:
 
     def _load(self) -> None:
         """Runs in the learner's thread."""
+        wait_asleep()
         import torch
 
         from focus_adapter_local.checkpoint import restore
