@@ -34,6 +34,7 @@ NAMES = (
     "problems",
     "soak",
     "sampling",
+    "replay",
     "grading",
 )
 """In the order in which they run and stand on the page."""

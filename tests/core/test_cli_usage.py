@@ -178,14 +178,8 @@ OPTIONS = {
     "train": [
         *("--problems", "--model", "--steps", "--async-depth", "--problems-per-step"),
         *("--learning-rate", "--search", "--recipe", "--run-dir", "--resume", "--critic-output"),
-        *(
-            "--eval-every",
-            "--eval-source",
-            "--eval-problems",
-            "--save-every",
-            "--keep-checkpoints",
-            "--deadline",
-        ),
+        *("--eval-every", "--eval-source", "--eval-problems", "--save-every", "--deadline"),
+        "--keep-checkpoints",
         *("--failure-rate", "--max-tokens", "--min-abs-advantage", "--seed", "--task", "--trainer"),
     ],
     "collect": [
@@ -229,14 +223,8 @@ WORDS = ("", "file", "folder", "missing", "file/below", "x" * 300)
 NUMERIC = {
     "train": [
         *("--steps", "--async-depth", "--problems-per-step", "--learning-rate", "--eval-every"),
-        *(
-            "--eval-problems",
-            "--save-every",
-            "--keep-checkpoints",
-            "--deadline",
-            "--failure-rate",
-            "--max-tokens",
-        ),
+        *("--eval-problems", "--save-every", "--deadline", "--failure-rate", "--max-tokens"),
+        "--keep-checkpoints",
         *("--min-abs-advantage", "--seed"),
     ],
     "collect": ["--first", "--count", "--seed"],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
+from focus_adapter_local._threads import wait_asleep
 from focus_adapter_local.adapter import Adapter, check_given, read_adapter
 from focus_adapter_local.checkpoint import SavedState, read_state
 from focus_adapter_local.items import Item, to_item
@@ -196,6 +197,7 @@ class LocalTrainer:
 
     def _load(self) -> None:
         """Runs in the learner's thread."""
+        wait_asleep()
         import torch
 
         from focus_adapter_local.adapter import load_adapter
