@@ -10,7 +10,7 @@ from tests.adapters.tinker.sdk_kit import Length, Training, answer
 from tests.loop_detector import MOST, watched
 
 ROLLOUTS, TOKENS = 128, 8192
-SAID = (np.arange(TOKENS) % 200 + 20).tolist(), [-0.5] * TOKENS
+SAID = (np.arange(TOKENS) % 80 + 20).tolist(), [-0.5] * TOKENS
 
 
 class Fast(Training):
