@@ -12,7 +12,7 @@ import attrs
 
 from focus_core.env.dialects import DIALECTS
 from focus_core.errors import GenerationError, UnknownNameError, UsageError
-from focus_core.policy import Generation, PreparedPrompt, SamplingParams
+from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
 from focus_core.tree.tree import Ids
 
 __all__ = ["PROFILES", "ChatTokenizer", "Reading", "known_ids", "read_profile", "turn_ends"]
@@ -150,7 +150,7 @@ def decode(tokenizer: Any, tokens: Ids) -> str:
 
 
 class ChatTokenizer:
-    """A tokenizer with its chat template, for a policy: renders, decodes and cuts.
+    """A tokenizer with its chat template, and what a policy does with it: all but sampling.
 
     Where the template has no place for a system message (it refuses one, or leaves it out), its
     text comes before the user's first one, after which an empty line stands.
@@ -159,12 +159,16 @@ class ChatTokenizer:
         tokenizer: Of transformers, or one that works alike.
         reading: What is known of it.
         lock: Held while it is in use, as it is not thread-safe; for those who share one.
+
+    Attributes:
+        end_tokens: Ids that end a turn.
     """
 
     def __init__(
         self, tokenizer: Any, reading: Reading, lock: threading.Lock | None = None
     ) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
+        self.end_tokens = reading.end_tokens
         self._lock = lock or threading.Lock()
         self._known = reading.known
         self._folds: bool | None = None
@@ -180,12 +184,12 @@ class ChatTokenizer:
         with self._lock:
             if len(messages) > 1 and _role(messages[0]) == "system" and self._lacks_system():
                 messages = _folded(messages)
-            return PreparedPrompt(_render(self._tokenizer, messages, UsageError))
+            return PreparedPrompt(_render(self.tokenizer, messages, UsageError))
 
     def _lacks_system(self) -> bool:
         if self._folds is None:
             try:
-                text = self._tokenizer.apply_chat_template(
+                text = self.tokenizer.apply_chat_template(
                     list(_WITH_SYSTEM), tokenize=False, add_generation_prompt=True
                 )
                 self._folds = _MARK not in str(text)
@@ -196,7 +200,7 @@ class ChatTokenizer:
     def decode(self, tokens: Ids) -> str:
         """Text of these tokens, special ones included, spaces as they are."""
         with self._lock:
-            return decode(self._tokenizer, tokens)
+            return decode(self.tokenizer, tokens)
 
     def check_known(self, tokens: Ids, who: str) -> None:
         """Refuse tokens that have no text, of a model with a padded vocabulary.
@@ -210,6 +214,15 @@ class ChatTokenizer:
                 f"{who} sampled token {token}, which the model's tokenizer does not have: it is "
                 "padding of the model's vocabulary, or the tokenizer is another model's"
             )
+
+    def accept(self, generation: Generation, params: SamplingParams, who: str) -> Generation:
+        """A sampler's answer, cut at the first stop string asked for.
+
+        Raises:
+            GenerationError: It holds a token that the tokenizer lacks.
+        """
+        self.check_known(generation.tokens, who)
+        return self.cut(generation, stop_texts(params))
 
     def stopped(self, tokens: Ids, texts: Sequence[str]) -> bool:
         """Whether the tokens' text holds one of these."""
@@ -258,6 +271,19 @@ def check_room(length: int, params: SamplingParams, n: int, context_length: int 
             f"a prompt of {length} tokens leaves no room in the model's context of {context_length}"
         )
     return room
+
+
+def sampled(tokens: Any, logprobs: Any, stop_reason: Any, room: int, who: str) -> Generation:
+    """What a sampler gave, checked.
+
+    Raises:
+        GenerationError: It holds no token, or cannot be trained on; ``check_generation``.
+    """
+    if not len(tokens):
+        raise GenerationError(f"{who} returned a sequence without tokens")
+    generation = Generation(tokens, logprobs, stop_reason)
+    check_generation(generation, max_tokens=room)
+    return generation
 
 
 def _render(tokenizer: Any, messages: Sequence[Any], fail: Callable[[str], Exception]) -> list[int]:

@@ -11,10 +11,48 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from focus_core.tree.tree import Tree
 
-__all__ = ["Prefix"]
+__all__ = ["Prefix", "TokenArray"]
 
 
-class Prefix(Sequence[int]):
+class TokenArray(Sequence[int]):
+    """Tokens that numpy holds and that read like a list of ints; subclasses say where they are."""
+
+    __slots__ = ()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Its tokens, int32, shape (T,)."""
+        raise NotImplementedError
+
+    def tolist(self) -> list[int]:
+        """Its tokens, as ints."""
+        tokens: list[int] = np.asarray(self).tolist()
+        return tokens
+
+    def __iter__(self) -> Iterator[int]:
+        """Token by token."""
+        return iter(self.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        """A token, or a list of some."""
+        found: int | list[int] = np.asarray(self)[index].tolist()
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the tokens are the same, in order."""
+        return isinstance(other, Sequence) and len(self) == len(other) and list(other) == [*self]
+
+    __hash__ = None  # type: ignore[assignment]  # compares like a list
+
+    def __repr__(self) -> str:
+        """As a list."""
+        return repr(self.tolist())
+
+
+class Prefix(TokenArray):
     """Every token of the sequence up to one state, read from its tree when asked for.
 
     A sequence of ints like the list that other policies get: it can be iterated, indexed and
@@ -47,32 +85,9 @@ class Prefix(Sequence[int]):
         tokens = self._tree.prefix(self._node)
         return tokens if dtype is None else tokens.astype(dtype, copy=False)
 
-    def tolist(self) -> list[int]:
-        """Its tokens, as ints."""
-        tokens: list[int] = self._tree.prefix(self._node).tolist()
-        return tokens
-
     def __len__(self) -> int:
         """Number of tokens."""
         return self._length
-
-    def __iter__(self) -> Iterator[int]:
-        """Token by token."""
-        return iter(self.tolist())
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        """A token, or a list of some."""
-        return self.tolist()[index]
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the tokens are the same, in order."""
-        return isinstance(other, Sequence) and len(self) == len(other) and list(other) == [*self]
-
-    __hash__ = None  # type: ignore[assignment]  # compares like a list
 
     def __repr__(self) -> str:
         """As a list."""

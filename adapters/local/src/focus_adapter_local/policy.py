@@ -11,13 +11,13 @@ import numpy as np
 from focus_adapter_local.engine import Engine
 from focus_adapter_local.snapshot import Snapshot
 from focus_core.errors import GenerationError, TrainerError
-from focus_core.policy import Generation, PreparedPrompt, SamplingParams
+from focus_core.policy import Generation, SamplingParams
 from focus_core.tokenizer import ChatTokenizer, Reading, check_room, stop_ids, stop_texts
 
 __all__ = ["LocalPolicy"]
 
 
-class LocalPolicy:
+class LocalPolicy(ChatTokenizer):
     """Samples one snapshot; what several callers ask at a time is sampled together.
 
     Args:
@@ -40,22 +40,12 @@ class LocalPolicy:
     def __init__(
         self, snapshot: Snapshot, tokenizer: Any, engine: Engine, tokenizer_lock: threading.Lock
     ) -> None:
+        super().__init__(tokenizer, Reading(frozenset(snapshot.facts.stops)), tokenizer_lock)
         self._snapshot: Snapshot | None = snapshot
         self._facts = snapshot.facts
-        self.tokenizer = tokenizer
         self._engine = engine
         self.version: int = snapshot.version
         self.context_length: int | None = snapshot.facts.context_length
-        self.end_tokens = frozenset(snapshot.facts.stops)
-        self._chat = ChatTokenizer(tokenizer, Reading(self.end_tokens), tokenizer_lock)
-
-    def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
-        """Render with the model's chat template; see ``ChatTokenizer.prepare``."""
-        return self._chat.prepare(messages)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of these tokens, special ones included, spaces as they are."""
-        return self._chat.decode(tokens)
 
     async def generate(
         self, tokens: Sequence[int], params: SamplingParams, n: int = 1
@@ -88,7 +78,7 @@ class LocalPolicy:
             tokens=prompt.astype(np.int32),
             params=params,
             stops=tuple(stop_ids(params, self.end_tokens)),
-            ended=(lambda tokens: self._chat.stopped(tokens, texts)) if texts else None,
+            ended=(lambda tokens: self.stopped(tokens, texts)) if texts else None,
             limit=room,
             n=n,
         )

@@ -10,14 +10,14 @@ from typing import Any, Literal
 from focus_adapter_slime.errors import AbortedError
 from focus_adapter_slime.router import Router
 from focus_core.errors import GenerationError, StaleBatchError
-from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
+from focus_core.policy import Generation, SamplingParams
 from focus_core.tokenizer import (
     ChatTokenizer,
     Reading,
     check_room,
     read_profile,
+    sampled,
     stop_ids,
-    stop_texts,
 )
 from focus_core.utils.concurrency import all_of
 
@@ -26,7 +26,7 @@ __all__ = ["RouterPolicy", "Straddle"]
 Straddle = Literal["refuse", "keep"]
 
 
-class RouterPolicy:
+class RouterPolicy(ChatTokenizer):
     """Samples through ``POST {url}/generate``; one for each tree.
 
     Token ids and log probabilities are those of the answer; nothing is encoded again. The weights
@@ -80,9 +80,7 @@ class RouterPolicy:
         aborting: Callable[[], bool] = lambda: False,
         lock: threading.Lock | None = None,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.reading = reading or read_profile(tokenizer, profile, model)
-        self.end_tokens = self.reading.end_tokens
+        super().__init__(tokenizer, reading or read_profile(tokenizer, profile, model), lock)
         self.context_length = context_length
         self.weight_versions: Counter[str] = Counter()
         self.straddling = 0
@@ -96,20 +94,11 @@ class RouterPolicy:
             headers=headers or {},
             aborting=aborting,
         )
-        self._chat = ChatTokenizer(tokenizer, self.reading, lock)
 
     @property
     def version(self) -> str:
         """The weights that the first generation was sampled from; ``"unknown"`` before it."""
         return next(iter(self.weight_versions), "unknown")
-
-    def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
-        """Render with the model's chat template; see ``ChatTokenizer.prepare``."""
-        return self._chat.prepare(messages)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of these tokens, special ones included, spaces as they are."""
-        return self._chat.decode(tokens)
 
     async def generate(
         self, tokens: Sequence[int], params: SamplingParams, n: int = 1
@@ -153,8 +142,7 @@ class RouterPolicy:
         generation, version = read_answer(answer, room)
         if version is not None:
             self._note(version)
-        self._chat.check_known(generation.tokens, "the router")
-        return self._chat.cut(generation, stop_texts(params))
+        return self.accept(generation, params, "the router")
 
     def _note(self, version: str) -> None:
         """Count a generation's weights.
@@ -211,10 +199,7 @@ def read_answer(answer: Any, room: int) -> tuple[Generation, str | None]:
             f"output_token_logprobs must hold [log probability, token id, ...]: {error}"
         ) from error
     _check_complete(answer, meta, tokens)
-    if not tokens:
-        raise GenerationError("the router returned a generation without tokens")
-    generation = Generation(tokens, logprobs, kind)  # type: ignore[arg-type]  # checked next
-    check_generation(generation, max_tokens=room)
+    generation = sampled(tokens, logprobs, kind, room, "the router")
     version = meta.get("weight_version")
     return generation, None if version is None else str(version)
 

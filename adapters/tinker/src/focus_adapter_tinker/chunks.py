@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from focus_core.tree.prefix import TokenArray
 
 __all__ = ["text_chunk"]
 
 _LOG = logging.getLogger(__name__)
 
 
-class _Ids(Sequence[int]):
+class _Ids(TokenArray):
     """An int32 array that reads like a list of ints."""
 
     __slots__ = ("_array",)
@@ -31,32 +32,8 @@ class _Ids(Sequence[int]):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self._array, dtype) if not copy else np.array(self._array, dtype)
 
-    def tolist(self) -> list[int]:
-        """Its ids."""
-        ids: list[int] = self._array.tolist()
-        return ids
-
     def __len__(self) -> int:
         return len(self._array)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.tolist())
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        found: int | list[int] = self._array[index].tolist()
-        return found
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self.tolist() == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # compares like a list
-
-    def __repr__(self) -> str:
-        return repr(self.tolist())
 
 
 def text_chunk(tokens: NDArray[np.int32]) -> Any:

@@ -10,14 +10,14 @@ from focus_adapter_tinker import _sdk
 from focus_adapter_tinker.attending import Attendant, attended
 from focus_adapter_tinker.usage import Usage
 from focus_core.errors import DeadlineError, FocusError, GenerationError, TrainerError
-from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
+from focus_core.policy import Generation, SamplingParams
 from focus_core.tokenizer import (
     ChatTokenizer,
     Reading,
     check_room,
     read_profile,
+    sampled,
     stop_ids,
-    stop_texts,
 )
 from focus_core.tree.prefix import Prefix
 
@@ -27,7 +27,7 @@ SAMPLE_TIMEOUT = 1800.0
 """Seconds after which a sampling request without an answer is called off."""
 
 
-class TinkerPolicy:
+class TinkerPolicy(ChatTokenizer):
     """Samples a frozen snapshot of weights through its sampling client.
 
     The tokenizer renders chats and decodes; sampled tokens are never encoded again. The profile is
@@ -74,24 +74,14 @@ class TinkerPolicy:
         attendant: Attendant | None = None,
     ) -> None:
         named = model or "of the sampling client"
-        self.tokenizer = tokenizer or load_tokenizer(sampling_client, named)
-        self.reading = reading or read_profile(self.tokenizer, profile, named)
-        self.end_tokens = self.reading.end_tokens
+        tokenizer = tokenizer or load_tokenizer(sampling_client, named)
+        super().__init__(tokenizer, reading or read_profile(tokenizer, profile, named))
         self.version = version
         self.context_length = context_length
         self._client: Any = sampling_client
         self._timeout = timeout
         self._attendant = attendant
         self._usage = usage or Usage()
-        self._chat = ChatTokenizer(self.tokenizer, self.reading)
-
-    def prepare(self, messages: Sequence[Any]) -> PreparedPrompt:
-        """Render with the model's chat template; see ``ChatTokenizer.prepare``."""
-        return self._chat.prepare(messages)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of these tokens, special ones included, spaces as they are."""
-        return self._chat.decode(tokens)
 
     async def generate(
         self, tokens: Sequence[int], params: SamplingParams, n: int = 1
@@ -125,9 +115,9 @@ class TinkerPolicy:
             )
         found = []
         for sequence in response.sequences:
-            generation = _generation(sequence, room)
-            self._chat.check_known(generation.tokens, "Tinker")
-            found.append(self._chat.cut(generation, stop_texts(params)))
+            reason = str(sequence.stop_reason)
+            made = sampled(list(sequence.tokens), sequence.logprobs, reason, room, "Tinker")
+            found.append(self.accept(made, params, "Tinker"))
             await asyncio.sleep(0)  # many long ones would hold the loop
         return found
 
@@ -190,17 +180,3 @@ def _model_input(tokens: Sequence[int]) -> Any:
             tokens.cache[node] = types.EncodedTextChunk(tokens=part.tolist())
         chunks.append(tokens.cache[node])
     return types.ModelInput(chunks=chunks)
-
-
-def _generation(sequence: Any, room: int) -> Generation:
-    """A sampled sequence, checked.
-
-    Raises:
-        GenerationError: It cannot be trained on.
-    """
-    tokens = sequence.tokens
-    if not len(tokens):
-        raise GenerationError("Tinker returned a sequence without tokens")
-    generation = Generation(list(tokens), sequence.logprobs, str(sequence.stop_reason))  # type: ignore[arg-type]
-    check_generation(generation, max_tokens=room)
-    return generation
