@@ -248,8 +248,8 @@ MUTATIONS = (
     ),
     Mutation(
         f"{CORE}/schedule/batches.py",
-        "first = index * self.problems_per_step",
-        "first = index",
+        "found = await collect(self._at(index * self.problems_per_step + place), 0)",
+        "found = await collect(self._at(index + place), 0)",
         "problems are seen several times an epoch",
         "core/test_schedule.py core/test_order.py",
     ),

@@ -41,21 +41,7 @@ def _metadata(collection: CreditedTree, node: int) -> dict[str, Any]:
 
 def export_actor(collection: CreditedTree) -> list[ActorRecord]:
     """One record per trained edge: the sequence up to it, then its own tokens as one span."""
-    tree = collection.tree
-    records = []
-    for node in _trained(collection):
-        prefix = tree.prefix(tree.parent[node])
-        tokens, logprobs = tree.generated(node)
-        start, stop = len(prefix), len(prefix) + len(tokens)
-        padded = np.zeros(stop, np.float32)
-        padded[start:] = logprobs
-        span = Span(start, stop, float(collection.advantages[node]), node, tree.parent[node])
-        records.append(
-            ActorRecord(
-                np.concatenate((prefix, tokens)), padded, (span,), _metadata(collection, node)
-            )
-        )
-    return records
+    return split_merged(export_merged(collection))
 
 
 def export_merged(collection: CreditedTree) -> list[ActorRecord]:
@@ -94,7 +80,7 @@ def _path(collection: CreditedTree, leaf: int, left: set[int]) -> ActorRecord:
 
 
 def split_merged(records: Sequence[ActorRecord]) -> list[ActorRecord]:
-    """One record per trained edge of one tree, as ``export_actor`` gives, from merged ones.
+    """One record per trained edge of one tree, oldest first, from merged ones.
 
     A record that trains one edge is kept as it is. Tokens are views of the merged record's.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from focus_core import ActorRecord, Agent, Collection, Collector, Critic, Problem, Tree
+from focus_core import ActorRecord, Agent, Collection, Collector, Critic, Problem, Span, Tree
 from focus_core.lanes import export_actor, export_merged, split_merged
 from focus_core.testing import CountdownEnv, RandomPolicy
 from focus_core.tree.tree import ROOT
@@ -42,6 +42,23 @@ def collections(draw):
     return collection
 
 
+def edge_by_edge(collection):
+    """One record per trained edge, straight from the tree: what merging and splitting must give."""
+    tree, records = collection.tree, []
+    for node in tree.edges():
+        advantage, parent = collection.advantages[node], tree.parent[node]
+        tokens, logprobs = tree.generated(node)
+        if not len(tokens) or not abs(advantage) >= (collection.min_abs_advantage or 0.0):
+            continue
+        prefix = tree.prefix(parent)
+        whole = np.concatenate((prefix, tokens))
+        padded = np.concatenate((np.zeros(len(prefix), np.float32), logprobs))
+        span = Span(len(prefix), len(whole), float(advantage), node, parent)
+        metadata = {"group_index": 0, "edge": node, "parent": parent, "problem": None}
+        records.append(ActorRecord(whole, padded, (span,), metadata))
+    return records
+
+
 def sequence(tree, node):
     """Edges whose tokens the edge to ``node`` continues, then that edge."""
     edges = [node]
@@ -67,7 +84,7 @@ def test_merged_and_single_records_train_the_same_tokens(collection):
             for at in range(span.start, span.stop)
         )
 
-    single, merged = export_actor(collection), export_merged(collection)
+    single, merged = edge_by_edge(collection), export_merged(collection)
     assert trained(merged) == trained(single)
     spans = Counter(span.edge for record in merged for span in record.spans)
     assert spans == Counter(record.metadata["edge"] for record in single)
@@ -79,7 +96,7 @@ def test_merged_and_single_records_train_the_same_tokens(collection):
 @settings(max_examples=120)
 def test_the_cover_is_one_sequence_per_trained_edge_without_a_trained_descendant(collection):
     tree = collection.tree
-    trained = {record.metadata["edge"] for record in export_actor(collection)}
+    trained = {record.metadata["edge"] for record in edge_by_edge(collection)}
     threshold = collection.min_abs_advantage or 0.0
     assert trained == {
         node
@@ -110,7 +127,7 @@ def test_the_cover_is_one_sequence_per_trained_edge_without_a_trained_descendant
 def test_no_other_cover_has_fewer_sequences_or_tokens(collection):
     """All sets of ends are tried: those on whose sequences every trained edge lies are covers."""
     tree = collection.tree
-    trained = {record.metadata["edge"] for record in export_actor(collection)}
+    trained = {record.metadata["edge"] for record in edge_by_edge(collection)}
     ends = [
         (
             trained & set(sequence(tree, edge)),
@@ -141,8 +158,8 @@ def bits(record):
 @given(collections())
 @settings(max_examples=200)
 def test_merged_records_split_into_what_is_exported_per_edge_bit_for_bit(collection):
-    single, merged = export_actor(collection), export_merged(collection)
-    assert [bits(r) for r in split_merged(merged)] == [bits(r) for r in single]
+    single, merged = edge_by_edge(collection), export_merged(collection)
+    assert [bits(r) for r in export_actor(collection)] == [bits(r) for r in single]
     plain = [ActorRecord.from_dict(record.to_dict()) for record in merged]
     assert [bits(r) for r in split_merged(plain)] == [bits(r) for r in single]
     for record in split_merged(merged):
