@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from focus_core.agent.agent import Agent
-from focus_core.errors import CollectionError, PluginError
+from focus_core.errors import CollectionError, PluginError, UsageError
 from focus_core.failure import Failure
 from focus_core.recipes import Credit, Recipe
 from focus_core.records import ActorRecord, Problem
@@ -38,6 +38,10 @@ class Rules(Protocol):
     def render_context(self, tree: Tree, node: int) -> Any:
         """The critic's context of a state."""
         ...
+
+
+class _NotPreparedError(UsageError, AttributeError):
+    """Values or credit were asked for that have not been computed."""
 
 
 @attrs.define(eq=False)
@@ -75,6 +79,17 @@ class Collection:
     advantages: NDArray[np.float64] = attrs.field(init=False)
     state_values: NDArray[np.float64] = attrs.field(init=False)
     min_abs_advantage: float | None = attrs.field(default=None, init=False)
+
+    if not TYPE_CHECKING:  # a checker would take every name for one of these
+
+        def __getattr__(self, name: str) -> Any:
+            """Say of what ``prepare`` computes that it has not."""
+            if name in ("values", "advantages", "state_values"):
+                raise _NotPreparedError(
+                    f"a collection has no {name} until they are computed; call "
+                    "collection.prepare() first"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def prepare(
         self, *, min_abs_advantage: float | None = None, allow_partial: bool = False
