@@ -5,8 +5,7 @@ Every public name is exported here, lazily (PEP 562), so that importing the pack
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from focus_core.utils.lazy import lazy
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "agent.agent": ("Agent",),
@@ -102,18 +101,4 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    try:
-        module = _HOME[name]
-    except KeyError:
-        raise AttributeError(f"module 'focus_core' has no attribute {name!r}") from None
-    value = getattr(importlib.import_module(f"focus_core.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(__name__, {name: f".{module}" for name, module in _HOME.items()})

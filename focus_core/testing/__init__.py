@@ -9,8 +9,9 @@ gives it fixtures. Names are imported on first use (PEP 562).
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from focus_core.utils.lazy import lazy
 
 if TYPE_CHECKING:
     from focus_core.testing.base import (
@@ -85,16 +86,4 @@ _HOME = {
     "example_events": "observer_contract",
     "require": "base",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(__name__, {name: f".{module}" for name, module in _HOME.items()})

@@ -6,49 +6,31 @@ and torch are imported only inside the hooks.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from focus_core.utils.lazy import lazy
 
 if TYPE_CHECKING:
-    from focus_adapter_slime.generate import GenerateHook, make_evaluate, make_generate
-    from focus_adapter_slime.losses import advantages, preserve_advantages, sum_policy_tokens
-    from focus_adapter_slime.policy import RouterPolicy
-    from focus_adapter_slime.samples import to_sample
-
-__all__ = [
-    "GenerateHook",
-    "RouterPolicy",
-    "advantages",
-    "make_evaluate",
-    "make_generate",
-    "preserve_advantages",
-    "sum_policy_tokens",
-    "to_sample",
-]
-__version__ = "0.1.0"
+    from focus_adapter_slime.generate import GenerateHook as GenerateHook
+    from focus_adapter_slime.generate import make_evaluate as make_evaluate
+    from focus_adapter_slime.generate import make_generate as make_generate
+    from focus_adapter_slime.losses import advantages as advantages
+    from focus_adapter_slime.losses import preserve_advantages as preserve_advantages
+    from focus_adapter_slime.losses import sum_policy_tokens as sum_policy_tokens
+    from focus_adapter_slime.policy import RouterPolicy as RouterPolicy
+    from focus_adapter_slime.samples import to_sample as to_sample
 
 _HOME = {
-    "GenerateHook": "focus_adapter_slime.generate",
-    "RouterPolicy": "focus_adapter_slime.policy",
-    "advantages": "focus_adapter_slime.losses",
-    "make_evaluate": "focus_adapter_slime.generate",
-    "make_generate": "focus_adapter_slime.generate",
-    "preserve_advantages": "focus_adapter_slime.losses",
-    "sum_policy_tokens": "focus_adapter_slime.losses",
-    "to_sample": "focus_adapter_slime.samples",
+    "GenerateHook": ".generate",
+    "RouterPolicy": ".policy",
+    "advantages": ".losses",
+    "make_evaluate": ".generate",
+    "make_generate": ".generate",
+    "preserve_advantages": ".losses",
+    "sum_policy_tokens": ".losses",
+    "to_sample": ".samples",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    try:
-        module = _HOME[name]
-    except KeyError:
-        raise AttributeError(f"module 'focus_adapter_slime' has no attribute {name!r}") from None
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+__getattr__, __dir__ = lazy(__name__, _HOME)

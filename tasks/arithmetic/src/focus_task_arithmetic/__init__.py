@@ -6,48 +6,33 @@ Questions and grading need only the standard library; the task itself is importe
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from focus_core.utils.lazy import lazy
 
 if TYPE_CHECKING:
-    from focus_task_arithmetic.generate import LEVELS, Level, Question, questions, split_of
-    from focus_task_arithmetic.grading import boxed_integer, grade
-    from focus_task_arithmetic.task import ArithmeticEnv, ArithmeticTask
-
-__all__ = [
-    "LEVELS",
-    "ArithmeticEnv",
-    "ArithmeticTask",
-    "Level",
-    "Question",
-    "boxed_integer",
-    "grade",
-    "questions",
-    "split_of",
-]
-__version__ = "0.1.0"
+    from focus_task_arithmetic.generate import LEVELS as LEVELS
+    from focus_task_arithmetic.generate import Level as Level
+    from focus_task_arithmetic.generate import Question as Question
+    from focus_task_arithmetic.generate import questions as questions
+    from focus_task_arithmetic.generate import split_of as split_of
+    from focus_task_arithmetic.grading import boxed_integer as boxed_integer
+    from focus_task_arithmetic.grading import grade as grade
+    from focus_task_arithmetic.task import ArithmeticEnv as ArithmeticEnv
+    from focus_task_arithmetic.task import ArithmeticTask as ArithmeticTask
 
 _HOME = {
-    "LEVELS": "generate",
-    "ArithmeticEnv": "task",
-    "ArithmeticTask": "task",
-    "Level": "generate",
-    "Question": "generate",
-    "boxed_integer": "grading",
-    "grade": "grading",
-    "questions": "generate",
-    "split_of": "generate",
+    "LEVELS": ".generate",
+    "ArithmeticEnv": ".task",
+    "ArithmeticTask": ".task",
+    "Level": ".generate",
+    "Question": ".generate",
+    "boxed_integer": ".grading",
+    "grade": ".grading",
+    "questions": ".generate",
+    "split_of": ".generate",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+__getattr__, __dir__ = lazy(__name__, _HOME)

@@ -10,18 +10,13 @@ faults can be switched on. ``Loopback`` runs it for as long as a ``with`` block.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from focus_core.utils.lazy import lazy
 
 if TYPE_CHECKING:
     from focus_adapter_tinker.loopback.process import Loopback
 
 __all__ = ["Loopback"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import the public name on first use."""
-    if name != "Loopback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from focus_adapter_tinker.loopback.process import Loopback
-
-    return Loopback
+__getattr__, __dir__ = lazy(__name__, {"Loopback": ".process"})
