@@ -32,6 +32,7 @@ __all__ = [
     "in_thread",
     "mask_logs",
     "masked",
+    "silence",
     "resolved",
     "sample",
     "settled",
@@ -173,6 +174,14 @@ _KEY = re.compile(r"(?<![A-Za-z0-9])(?:tml-(?!renderers\b)[\w.~+/=-]{5,}|eyJ[\w.
 """What looks like an API key or a token; ``tml-renderers`` is a package that the SDK speaks of."""
 
 
+def silence(service: Any) -> None:
+    """Stop what the SDK does for a session by itself, such as its heartbeats."""
+    holder = getattr(service, "_session_holder", None) or getattr(service, "holder", None)
+    close = getattr(holder, "close", None)
+    if close is not None:
+        close()
+
+
 def masked(text: str) -> str:
     """A text in which no key can be read: neither the environment's nor anything like one."""
     key = os.environ.get("TINKER_API_KEY")
@@ -180,7 +189,9 @@ def masked(text: str) -> str:
 
 
 def mask_logs() -> None:
-    """Have the SDK's own log lines masked, which quote what a server answered.
+    """Have the SDK's own log lines masked, which quote what a server answered, and asyncio's.
+
+    A task of the SDK's whose error nobody read is asyncio's to report.
 
     A filter works on the very loggers that it is added to, so all that there are by now get it.
     Every request asks for that, and nearly none finds new ones.
@@ -190,7 +201,7 @@ def mask_logs() -> None:
     if len(names) == _looked_over:
         return
     for name in names:
-        if name == "tinker" or name.startswith("tinker."):
+        if name in ("tinker", "asyncio") or name.startswith("tinker."):
             logging.getLogger(name).addFilter(_masks)
     _looked_over = len(names)
 

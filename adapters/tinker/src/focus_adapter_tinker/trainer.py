@@ -210,7 +210,8 @@ class TinkerTrainer(TinkerOptions):
         try:
             telling.result(_CLOSING)
         except TimeoutError:
-            telling.future().cancel()
+            telling.future().cancel()  # which the SDK's retries lose now and then
+            _sdk.silence(service)
             raise
 
     # The Trainer protocol
