@@ -32,10 +32,10 @@ __all__ = [
     "in_thread",
     "mask_logs",
     "masked",
-    "silence",
     "resolved",
     "sample",
     "settled",
+    "silence",
     "within",
 ]
 
