@@ -15,7 +15,19 @@ from focus_core.errors import GenerationError, UnknownNameError, UsageError
 from focus_core.policy import Generation, PreparedPrompt, SamplingParams, check_generation
 from focus_core.tree.tree import Ids
 
-__all__ = ["PROFILES", "ChatTokenizer", "Reading", "known_ids", "read_profile", "turn_ends"]
+__all__ = [
+    "PROFILES",
+    "ChatTokenizer",
+    "Reading",
+    "check_room",
+    "decode",
+    "known_ids",
+    "read_profile",
+    "sampled",
+    "stop_ids",
+    "stop_texts",
+    "turn_ends",
+]
 
 _LOG = logging.getLogger(__name__)
 _MARK = "QZX7"

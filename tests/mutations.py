@@ -333,7 +333,8 @@ MUTATIONS = (
     ),
     Mutation(
         f"{TINKER}/trainer.py",
-        "            telling.future().cancel()\n",
+        "            telling.future().cancel()  # which the SDK's retries lose now and then\n"
+        "            _sdk.silence(service)\n",
         "",
         "a session that was given up goes on with its heartbeats",
         "adapters/tinker/test_connection.py",

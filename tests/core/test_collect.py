@@ -57,16 +57,6 @@ SEARCHES = (Selective, Fifo, BestFirst, TokenEntropy)
 # Reproducibility --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("read", [export_actor, export_critic, lambda c: c.state_values])
-def test_what_is_not_prepared_yet_says_so(collect, read):
-    collection = collect(collector())
-    with pytest.raises(UsageError, match=r"has no \w+ until .* call collection\.prepare\(\) first"):
-        read(collection)
-    assert not hasattr(collection, "values")
-    assert "advantages=" in repr(collection), "a debugger may look at it"
-    assert read(collection.prepare()) is not None
-
-
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_one_at_a_time_and_with_a_key_a_tree_is_reproducible(collect, kind):
     """Whatever the policy drew before, and whatever its own seed."""

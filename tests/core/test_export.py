@@ -14,6 +14,7 @@ from focus_core import (
     Selective,
     Transition,
     Tree,
+    UsageError,
 )
 from focus_core.lanes import export_actor, export_critic, export_merged
 from focus_core.testing import CountdownEnv, RandomPolicy
@@ -25,6 +26,18 @@ def prepared(tree, **options):
     collector = Collector(Agent(RandomPolicy(), CountdownEnv()), critic=Critic.constant(0.5))
     collection = Collection(tree, Problem("?", id="p"), [], "", Counter(), {}, 3, collector)
     return collection.prepare(**options)
+
+
+@pytest.mark.parametrize("read", [export_actor, export_critic, lambda c: c.state_values])
+def test_what_is_not_prepared_yet_says_so(collect, read):
+    collection = collect(
+        Collector(Agent(RandomPolicy(), CountdownEnv()), critic=Critic.constant(0.5))
+    )
+    with pytest.raises(UsageError, match=r"has no \w+ until .* call collection\.prepare\(\) first"):
+        read(collection)
+    assert not hasattr(collection, "values")
+    assert "advantages=" in repr(collection), "a debugger may look at it"
+    assert read(collection.prepare()) is not None
 
 
 @pytest.fixture

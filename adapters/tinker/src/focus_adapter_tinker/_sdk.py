@@ -170,16 +170,16 @@ async def within(
         raise TrainerError(f"{doing}: {explain(error)}") from cause(error)
 
 
-_KEY = re.compile(r"(?<![A-Za-z0-9])(?:tml-(?!renderers\b)[\w.~+/=-]{5,}|eyJ[\w.~+/=-]{8,})")
-"""What looks like an API key or a token; ``tml-renderers`` is a package that the SDK speaks of."""
-
-
 def silence(service: Any) -> None:
     """Stop what the SDK does for a session by itself, such as its heartbeats."""
     holder = getattr(service, "_session_holder", None) or getattr(service, "holder", None)
     close = getattr(holder, "close", None)
     if close is not None:
         close()
+
+
+_KEY = re.compile(r"(?<![A-Za-z0-9])(?:tml-(?!renderers\b)[\w.~+/=-]{5,}|eyJ[\w.~+/=-]{8,})")
+"""What looks like an API key or a token; ``tml-renderers`` is a package that the SDK speaks of."""
 
 
 def masked(text: str) -> str:

@@ -1,7 +1,6 @@
 """Sums and differences of graded difficulty: a FOCUS task that needs no data and no judge.
 
-Questions and grading need only the standard library; the task itself is imported on first use
-(PEP 562).
+Questions and grading load neither numpy nor a model; every name is imported on first use (PEP 562).
 """
 
 from __future__ import annotations
